@@ -1,0 +1,77 @@
+//! The seam through which ML stages plug into plans. The engine knows their names, options and plans;
+//! what they compute is known on the other side only.
+
+use datafusion::logical_expr::{LogicalPlan, ScalarUDF};
+use serde_json::{Map, Value};
+use std::{error::Error, fmt, path::PathBuf, sync::Arc};
+
+/// Options by name, as written `(name => value, …)`.
+pub type OptionMap = Map<String, Value>;
+
+/// `TRAIN MODEL model USING stage (options) ON (train) VALIDATE ON (validation) WITH (settings)`.
+#[derive(Debug, Clone)]
+pub struct TrainRequest {
+    /// The model's name.
+    pub model: String,
+    /// The folder that will hold the model.
+    pub folder: PathBuf,
+    /// The stage, for example `dist_dca`.
+    pub stage: String,
+    /// Options of the stage.
+    pub options: OptionMap,
+    /// Settings of the gang and the loop.
+    pub settings: OptionMap,
+    /// Rows to train on.
+    pub train: LogicalPlan,
+    /// Rows to validate on.
+    pub validation: Option<LogicalPlan>,
+}
+
+/// Why a stage refused, and which option is to blame, so that the language can put a caret under it.
+#[derive(Debug)]
+pub struct StageError {
+    /// The option at fault, if it is one.
+    pub option: Option<String>,
+    /// What is wrong and what to do.
+    pub source: Box<dyn Error + Send + Sync>,
+}
+
+impl fmt::Display for StageError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.source.fmt(f)
+    }
+}
+
+impl Error for StageError {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        self.source.source()
+    }
+}
+
+/// Plans what stages do. Implemented once, by the crate that sees both stages and plans.
+pub trait StagePlanner: fmt::Debug + Send + Sync {
+    /// Names that `USING` takes.
+    fn stages(&self) -> Vec<String>;
+    /// A plan whose execution trains the model, writes its folder and yields the training history.
+    ///
+    /// # Errors
+    /// An unknown stage or option, or data that do not fit: found here, before anything runs.
+    fn plan_train(&self, request: TrainRequest) -> Result<LogicalPlan, StageError>;
+    /// Names of the table operators, for example `clean` in `FROM clean(series, detrend => true)`.
+    fn table_operators(&self) -> Vec<String>;
+    /// A plan that applies the operator to a table.
+    ///
+    /// # Errors
+    /// An unknown operator or option, or a table that lacks what the operator needs.
+    fn plan_table_operator(
+        &self,
+        operator: &str,
+        input: LogicalPlan,
+        options: &OptionMap,
+    ) -> Result<LogicalPlan, StageError>;
+    /// Functions of fitted models, for example `encode`: their first argument is the model's folder, a
+    /// string literal (the language writes it for the model's name), their second the series.
+    fn model_functions(&self) -> Vec<Arc<ScalarUDF>>;
+    /// Other functions over series that the stages bring, for example `pearson_r(a, b)`.
+    fn series_functions(&self) -> Vec<Arc<ScalarUDF>>;
+}

@@ -1,0 +1,89 @@
+//! A stage before it is fitted, and the gang that fits it.
+
+use crate::{History, Model, Options, Result, SeriesFeed, TrainSettings};
+use std::{
+    path::{Path, PathBuf},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+};
+use voxelflow_sync::GradientSync;
+
+/// Where a rank reports how far it is.
+pub trait ProgressSink: Send + Sync {
+    /// One round is done.
+    fn step(&self, record: &crate::StepRecord);
+    /// One epoch is done.
+    fn epoch(&self, record: &crate::EpochRecord);
+}
+
+/// One rank's view of the gang that trains.
+pub struct Gang {
+    /// Agreement with the other ranks.
+    pub sync: Box<dyn GradientSync>,
+    /// Settings, the same on all ranks.
+    pub settings: TrainSettings,
+    /// Told by rank 0 only.
+    pub progress: Option<Arc<dyn ProgressSink>>,
+    /// Where rank 0 writes checkpoints; `None`: nowhere. A valid one found here is resumed from.
+    pub checkpoints: Option<PathBuf>,
+    /// Set from outside to stop at the next step.
+    pub cancelled: Arc<AtomicBool>,
+}
+
+impl Gang {
+    /// # Errors
+    /// [`crate::Error::Cancelled`] once cancelled.
+    pub fn check_cancelled(&self) -> Result<()> {
+        if self.cancelled.load(Ordering::Relaxed) { Err(crate::Error::Cancelled) } else { Ok(()) }
+    }
+}
+
+/// What `fit` gives, on every rank the same.
+#[derive(Debug)]
+pub struct Fitted {
+    /// The model.
+    pub model: Box<dyn Model>,
+    /// What training did.
+    pub history: History,
+}
+
+/// A configured stage, ready to be fitted.
+pub trait Estimator: Send + Sync + std::fmt::Debug {
+    /// The stage's name, for example `dist_dca`.
+    fn stage(&self) -> &'static str;
+    /// Whether series of `time_points` can be trained on with `settings`; called when a plan is checked.
+    ///
+    /// # Errors
+    /// What does not fit, and what would.
+    fn check(&self, time_points: usize, settings: &TrainSettings) -> Result<()>;
+    /// Parameters of the model for series of `time_points` (for plans and `EXPLAIN`).
+    fn parameters(&self, time_points: usize) -> usize;
+    /// Trains on this rank's rows, blocking, on a thread of its own.
+    ///
+    /// # Errors
+    /// Data that do not fit, ranks that are lost, a loss that is not finite.
+    fn fit(
+        &self,
+        feed: &mut dyn SeriesFeed,
+        validation: Option<&mut dyn SeriesFeed>,
+        gang: &mut Gang,
+    ) -> Result<Fitted>;
+}
+
+/// A kind of stage: makes estimators from options and reads fitted models back.
+pub trait StageKind: Send + Sync + std::fmt::Debug {
+    /// Name after `USING`.
+    fn name(&self) -> &'static str;
+    /// Names of the functions that its models have.
+    fn functions(&self) -> &'static [&'static str];
+    /// # Errors
+    /// An unknown option or a value out of range.
+    fn estimator(&self, options: &Options) -> Result<Box<dyn Estimator>>;
+    /// Reads a model from its folder (`config.json`, `model.safetensors`).
+    ///
+    /// # Errors
+    /// A folder that is missing, incomplete or of another stage.
+    fn load(&self, folder: &Path) -> Result<Box<dyn Model>>;
+}

@@ -1,0 +1,26 @@
+//! What an ML stage is, seen from outside: an [`Estimator`] that a gang of ranks fits to series, and the
+//! [`Model`] that comes out. Engines, connectors and reports see stages only through this crate.
+//!
+//! ```text
+//!   rows ─► SeriesFeed ─► Estimator::fit(feed, Gang) ─► Fitted { model, history } ─► model folder
+//!                              ▲ GradientSync                 │
+//!                              ▼ other ranks                  └─► Model::apply("encode", series)
+//! ```
+
+mod error;
+mod estimator;
+mod feed;
+mod grid;
+mod history;
+mod model;
+mod options;
+mod settings;
+
+pub use error::{Error, Result};
+pub use estimator::{Estimator, Fitted, Gang, ProgressSink, StageKind};
+pub use feed::{MemoryFeed, SeriesFeed};
+pub use grid::{GRID_METADATA_KEY, Grid, KEY_COLUMNS, SERIES_COLUMN};
+pub use history::{EpochRecord, History, StepRecord};
+pub use model::{LayerFilters, Model, ModelFunction};
+pub use options::{Options, parse_options};
+pub use settings::TrainSettings;

@@ -1,0 +1,50 @@
+//! A fitted model: named functions over series, and a folder that it can be saved to.
+
+use crate::{Options, Result};
+use std::path::Path;
+
+/// A function of a fitted model, as a pipeline calls it: `encode(model, series)`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ModelFunction {
+    /// Name in the pipeline language.
+    pub name: &'static str,
+    /// Length of the input series.
+    pub input_length: usize,
+    /// Length of the output list.
+    pub output_length: usize,
+}
+
+/// The filters of one layer, for pictures: `[n_filters, n_channels, length]`.
+#[derive(Clone, Debug, PartialEq)]
+pub struct LayerFilters {
+    /// The layer's path in the model, for example `encoder.0`.
+    pub layer: String,
+    /// `[n_filters, n_channels, length]`.
+    pub shape: [usize; 3],
+    /// Row-major values.
+    pub values: Vec<f32>,
+}
+
+/// A fitted model. Immutable and shared by threads.
+pub trait Model: Send + Sync + std::fmt::Debug {
+    /// The stage that made it, for example `dist_dca`.
+    fn stage(&self) -> &'static str;
+    /// Its configuration, with the names that `USING stage (…)` takes.
+    fn config(&self) -> Options;
+    /// Number of parameters.
+    fn parameters(&self) -> usize;
+    /// The functions that can be applied.
+    fn functions(&self) -> Vec<ModelFunction>;
+    /// Applies `function` to `series`, `[n, input_length]` row-major; gives `[n, output_length]`.
+    ///
+    /// # Errors
+    /// An unknown function, or a length that does not fit.
+    fn apply(&self, function: &str, series: &[f32]) -> Result<Vec<f32>>;
+    /// Filters of the layers that have any.
+    fn filters(&self) -> Vec<LayerFilters>;
+    /// Writes `model.safetensors` (and nothing else) into `folder`, which exists.
+    ///
+    /// # Errors
+    /// Storage that fails.
+    fn save_weights(&self, folder: &Path) -> Result<()>;
+}
