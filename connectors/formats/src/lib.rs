@@ -1,1 +1,13 @@
-//! voxelflow-formats
+//! Bytes to typed records: the file formats of brain imaging, read and written without async and
+//! without DataFusion.
+//!
+//! - [`nifti`]: NIfTI-1 and NIfTI-2 volumes, streamed one volume at a time.
+
+pub mod error;
+pub mod nifti;
+
+pub use error::{Error, Result};
+pub use nifti::{
+    DataType, Endian, NiftiHeader, NiftiReader, NiftiSpec, NiftiVersion, NiftiWriter, ReadOptions, Scaling,
+    XformPolicy, XformSource,
+};

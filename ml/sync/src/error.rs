@@ -6,7 +6,7 @@ use crate::Rank;
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// What can go wrong between ranks. Every message names the rank and what was waited for.
-#[derive(Debug, thiserror::Error)]
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// Another rank ended (finished early, failed or panicked) while this one waited for it.
@@ -61,4 +61,51 @@ pub enum Error {
         /// The rank's step, from 0.
         step: u64,
     },
+    /// Two ranks call different methods at the same time.
+    #[error("{rank} called {called} while {peer} called {peer_called}; every rank must call the same methods in the same order")]
+    Order {
+        /// The rank that came second.
+        rank: Rank,
+        /// What it called.
+        called: &'static str,
+        /// The rank that came first.
+        peer: Rank,
+        /// What that one called.
+        peer_called: &'static str,
+    },
+    /// A message that its receiver cannot read.
+    #[error("{rank} got a message for {what} that it cannot read: {reason}")]
+    Message {
+        /// The receiver.
+        rank: Rank,
+        /// What was being exchanged.
+        what: &'static str,
+        /// What is wrong with it.
+        reason: String,
+    },
+}
+
+impl Error {
+    /// True when the user's input, not the machine, is at fault (exit code 2).
+    pub fn is_input(&self) -> bool {
+        matches!(self, Self::Setting { .. })
+    }
+
+    /// True when this rank failed only because another one did; that one's error says more.
+    pub fn is_consequence(&self) -> bool {
+        matches!(self, Self::PeerLeft { .. })
+    }
+
+    /// The same error, naming the operation as its caller knows it.
+    #[must_use]
+    pub fn during(mut self, operation: &'static str) -> Self {
+        match &mut self {
+            Self::PeerLeft { what, .. }
+            | Self::Deadline { what, .. }
+            | Self::Length { what, .. }
+            | Self::Message { what, .. } => *what = operation,
+            Self::Setting { .. } | Self::NotFinite { .. } | Self::Order { .. } => {}
+        }
+        self
+    }
 }

@@ -1,0 +1,229 @@
+//! The update rules over a flat range of parameters: what a shard of the parameter service, or a rank of a
+//! ring, applies to its share once the mean gradient of a round is known.
+//!
+//! Every rule is one pass over slices of equal length, so the compiler turns it into vector instructions.
+
+use crate::{Error, OptimizerKind, OptimizerSettings, OptimizerState, Rank, Result};
+use std::ops::Range;
+
+/// An update rule and its memory for `n` parameters.
+#[derive(Clone, Debug)]
+pub struct Optimizer {
+    settings: OptimizerSettings,
+    first: Vec<f32>,
+    second: Vec<f32>,
+    steps: u64,
+}
+
+/// Names of the vectors that a rule remembers, in the order of [`Optimizer::vectors`].
+fn names(kind: OptimizerKind) -> &'static [&'static str] {
+    match kind {
+        OptimizerKind::Adagrad => &["sum_of_squares"],
+        OptimizerKind::Sgd => &[],
+        OptimizerKind::Momentum => &["velocity"],
+        OptimizerKind::Adam => &["first_moment", "second_moment"],
+    }
+}
+
+impl Optimizer {
+    /// A fresh optimizer for `n` parameters.
+    pub fn new(settings: OptimizerSettings, n: usize) -> Self {
+        let vectors = names(settings.optimizer).len();
+        let first = vec![0.0; if vectors > 0 { n } else { 0 }];
+        let second = vec![0.0; if vectors > 1 { n } else { 0 }];
+        Self { settings, first, second, steps: 0 }
+    }
+
+    /// An optimizer for the parameters `range` of the state of a whole model.
+    ///
+    /// # Errors
+    /// [`Error::Message`] for a state of another rule, [`Error::Length`] for one of another model.
+    pub fn restore(
+        settings: OptimizerSettings,
+        state: &OptimizerState,
+        range: Range<usize>,
+        n_parameters: usize,
+    ) -> Result<Self> {
+        let what = "the optimizer's state";
+        let mut optimizer = Self::new(settings, range.len());
+        let expected = names(optimizer.settings.optimizer);
+        let found: Vec<&str> = state.vectors.iter().map(|(name, _)| name.as_str()).collect();
+        if found != expected {
+            let reason = format!("it holds {found:?}, {:?} needs {expected:?}", optimizer.settings.optimizer);
+            return Err(Error::Message { rank: Rank(0), what, reason });
+        }
+        for ((_, from), into) in state.vectors.iter().zip(optimizer.vectors_mut()) {
+            if from.len() != n_parameters {
+                return Err(Error::Length { rank: Rank(0), what, found: from.len(), expected: n_parameters });
+            }
+            into.copy_from_slice(&from[range.clone()]);
+        }
+        optimizer.steps = state.steps;
+        Ok(optimizer)
+    }
+
+    /// Applies one step to `parameters` `[n]` with the mean `gradient` `[n]` of a round.
+    pub fn step(&mut self, parameters: &mut [f32], gradient: &[f32]) {
+        self.steps += 1;
+        let OptimizerSettings { optimizer, learning_rate, epsilon, momentum, beta_2 } = self.settings;
+        match optimizer {
+            OptimizerKind::Adagrad => adagrad(parameters, gradient, &mut self.first, learning_rate, epsilon),
+            OptimizerKind::Sgd => sgd(parameters, gradient, learning_rate),
+            OptimizerKind::Momentum => heavy_ball(parameters, gradient, &mut self.first, learning_rate, momentum),
+            OptimizerKind::Adam => {
+                // The bias corrections are powers close to 1: f64 keeps their difference from 1 exact enough.
+                let power = i32::try_from(self.steps).unwrap_or(i32::MAX);
+                let first_correction = 1.0 - f64::from(momentum).powi(power);
+                let second_correction = 1.0 - f64::from(beta_2).powi(power);
+                let rates = Adam {
+                    step: (f64::from(learning_rate) / first_correction) as f32,
+                    root: second_correction.sqrt() as f32,
+                    beta_1: momentum,
+                    beta_2,
+                    epsilon,
+                };
+                adam(parameters, gradient, &mut self.first, &mut self.second, &rates);
+            }
+        }
+    }
+
+    /// The memory, for a checkpoint.
+    pub fn state(&self) -> OptimizerState {
+        let names = names(self.settings.optimizer).iter().map(|name| (*name).to_owned());
+        OptimizerState { vectors: names.zip(self.vectors().cloned()).collect(), steps: self.steps }
+    }
+
+    /// Updates applied so far.
+    pub fn steps(&self) -> u64 {
+        self.steps
+    }
+
+    pub(crate) fn set_steps(&mut self, steps: u64) {
+        self.steps = steps;
+    }
+
+    fn vectors(&self) -> impl Iterator<Item = &Vec<f32>> {
+        [&self.first, &self.second].into_iter().take(names(self.settings.optimizer).len())
+    }
+
+    pub(crate) fn vectors_mut(&mut self) -> impl Iterator<Item = &mut Vec<f32>> {
+        [&mut self.first, &mut self.second].into_iter().take(names(self.settings.optimizer).len())
+    }
+}
+
+/// `G += g²; w −= γ·g/(√G + ε)` (Duchi, Hazan and Singer 2011, diagonal form).
+fn adagrad(parameters: &mut [f32], gradient: &[f32], squares: &mut [f32], rate: f32, epsilon: f32) {
+    for ((w, g), sum) in parameters.iter_mut().zip(gradient).zip(squares) {
+        *sum += g * g;
+        *w -= rate * g / (sum.sqrt() + epsilon);
+    }
+}
+
+/// `w −= γ·g`.
+fn sgd(parameters: &mut [f32], gradient: &[f32], rate: f32) {
+    for (w, g) in parameters.iter_mut().zip(gradient) {
+        *w -= rate * g;
+    }
+}
+
+/// `v = μ·v + g; w −= γ·v` (Polyak 1964, as PyTorch scales it).
+fn heavy_ball(parameters: &mut [f32], gradient: &[f32], velocity: &mut [f32], rate: f32, momentum: f32) {
+    for ((w, g), v) in parameters.iter_mut().zip(gradient).zip(velocity) {
+        *v = momentum * *v + g;
+        *w -= rate * *v;
+    }
+}
+
+/// Constants of one Adam step.
+struct Adam {
+    /// γ/(1 − β₁ᵗ).
+    step: f32,
+    /// √(1 − β₂ᵗ).
+    root: f32,
+    beta_1: f32,
+    beta_2: f32,
+    epsilon: f32,
+}
+
+/// `m = β₁m + (1−β₁)g; v = β₂v + (1−β₂)g²; w −= γ·m̂/(√v̂ + ε)` (Kingma and Ba 2015, algorithm 1).
+fn adam(parameters: &mut [f32], gradient: &[f32], first: &mut [f32], second: &mut [f32], rates: &Adam) {
+    let Adam { step, root, beta_1, beta_2, epsilon } = *rates;
+    let moments = first.iter_mut().zip(second);
+    for ((w, g), (m, v)) in parameters.iter_mut().zip(gradient).zip(moments) {
+        *m = beta_1 * *m + (1.0 - beta_1) * g;
+        *v = beta_2 * *v + (1.0 - beta_2) * g * g;
+        *w -= step * *m / (v.sqrt() / root + epsilon);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used)]
+    use super::*;
+
+    fn settings(optimizer: OptimizerKind) -> OptimizerSettings {
+        OptimizerSettings { optimizer, learning_rate: 0.1, epsilon: 1e-8, ..OptimizerSettings::default() }
+    }
+
+    const KINDS: [OptimizerKind; 4] =
+        [OptimizerKind::Adagrad, OptimizerKind::Sgd, OptimizerKind::Momentum, OptimizerKind::Adam];
+
+    #[test]
+    fn two_steps_equal_the_formulas_worked_by_hand() {
+        // w = 1, gradients 0.5 then -0.25, rate 0.1.
+        let expected = [
+            // 1 - 0.1·0.5/0.5 = 0.9; G = 0.3125, √G = 0.559017: 0.9 + 0.025/0.559017
+            (OptimizerKind::Adagrad, 0.9, 0.944_721_4),
+            (OptimizerKind::Sgd, 0.95, 0.975),
+            // v = 0.5, then 0.45 - 0.25 = 0.2
+            (OptimizerKind::Momentum, 0.95, 0.93),
+            // m̂/√v̂ = 1; then m = 0.02, v = 0.00031225: m̂ = 0.105263, √v̂ = 0.395227
+            (OptimizerKind::Adam, 0.9, 0.873_366_3),
+        ];
+        for (kind, first, second) in expected {
+            let mut optimizer = Optimizer::new(settings(kind), 1);
+            let mut w = [1.0];
+            optimizer.step(&mut w, &[0.5]);
+            assert!((w[0] - first).abs() < 1e-6, "{kind:?}: {w:?}");
+            optimizer.step(&mut w, &[-0.25]);
+            assert!((w[0] - second).abs() < 1e-6, "{kind:?}: {w:?}");
+            assert_eq!(optimizer.steps(), 2);
+        }
+    }
+
+    #[test]
+    fn a_zero_gradient_moves_nothing() {
+        for kind in KINDS {
+            let mut w = [1.0, -2.0];
+            Optimizer::new(settings(kind), 2).step(&mut w, &[0.0, 0.0]);
+            assert_eq!(w, [1.0, -2.0], "{kind:?}");
+        }
+    }
+
+    #[test]
+    fn shards_step_as_the_whole_does() {
+        let gradients = [[0.5, -1.0, 2.0, 0.1, -0.3], [1.5, 0.2, -0.7, 0.0, 0.9]];
+        for kind in KINDS {
+            let (mut whole, mut parts) = ([1.0; 5], [1.0; 5]);
+            let mut optimizer = Optimizer::new(settings(kind), 5);
+            optimizer.step(&mut whole, &gradients[0]);
+            parts.copy_from_slice(&whole);
+            let state = optimizer.state();
+            optimizer.step(&mut whole, &gradients[1]);
+            for range in [0..2, 2..5] {
+                let mut shard = Optimizer::restore(settings(kind), &state, range.clone(), 5).unwrap();
+                shard.step(&mut parts[range.clone()], &gradients[1][range]);
+            }
+            assert_eq!(whole, parts, "{kind:?}");
+        }
+    }
+
+    #[test]
+    fn a_foreign_state_is_refused() {
+        let adam = Optimizer::new(settings(OptimizerKind::Adam), 3).state();
+        let error = Optimizer::restore(settings(OptimizerKind::Adagrad), &adam, 0..3, 3).unwrap_err();
+        assert!(error.to_string().contains("sum_of_squares"), "{error}");
+        let error = Optimizer::restore(settings(OptimizerKind::Adam), &adam, 0..4, 4).unwrap_err();
+        assert!(matches!(error, Error::Length { found: 3, expected: 4, .. }), "{error}");
+    }
+}
