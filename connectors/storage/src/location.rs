@@ -1,0 +1,119 @@
+//! A location as a user writes it, and what it means.
+
+use crate::{Error, Result};
+use object_store::{ObjectStore, path::Path as ObjectPath};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use url::Url;
+
+/// What a location means, before any store is asked.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// A file or folder of this machine, absolute.
+    Local(PathBuf),
+    /// An object in a store that is reached by URL.
+    Remote(Url),
+}
+
+impl Place {
+    /// Reads a URL (`file:///…`, `memory://name/…`, `s3://bucket/…`) or a plain path, which is relative
+    /// to the working directory.
+    ///
+    /// # Errors
+    /// [`Error::Location`] for an empty text, a broken URL, or a `file://` URL with a host.
+    pub fn parse(text: &str) -> Result<Self> {
+        let invalid = |reason: String| Error::Location { text: text.into(), reason };
+        if text.is_empty() {
+            return Err(invalid("it is empty: give a path or a URL".into()));
+        }
+        if !has_scheme(text) {
+            let path = std::path::absolute(text).map_err(|e| invalid(e.to_string()))?;
+            return Ok(Self::Local(path));
+        }
+        let url = Url::parse(text).map_err(|e| invalid(e.to_string()))?;
+        if url.scheme() != "file" {
+            return Ok(Self::Remote(url));
+        }
+        url.to_file_path().map(Self::Local).map_err(|()| {
+            invalid(
+                "a file URL has three slashes, as in file:///data/run.nii.gz; or write the plain path".into(),
+            )
+        })
+    }
+
+    /// The path on this machine.
+    ///
+    /// # Errors
+    /// [`Error::NotLocal`] for anything else; `purpose` says what needs a local file, and `text` is the
+    /// location as written.
+    pub fn local(text: &str, purpose: &str) -> Result<PathBuf> {
+        match Self::parse(text)? {
+            Self::Local(path) => Ok(path),
+            Self::Remote(_) => Err(Error::NotLocal { text: text.into(), purpose: purpose.into() }),
+        }
+    }
+}
+
+/// `scheme://` at the start, where the scheme has two letters or more.
+fn has_scheme(text: &str) -> bool {
+    text.split_once("://").is_some_and(|(scheme, _)| {
+        scheme.len() > 1
+            && scheme.starts_with(|c: char| c.is_ascii_alphabetic())
+            && scheme.chars().all(|c| c.is_ascii_alphanumeric() || "+-.".contains(c))
+    })
+}
+
+/// A place in an object store.
+#[derive(Clone, Debug)]
+pub struct Location {
+    /// The store.
+    pub store: Arc<dyn ObjectStore>,
+    /// The path in the store.
+    pub path: ObjectPath,
+    /// `scheme://authority`, under which DataFusion can register the store.
+    pub store_url: Url,
+}
+
+impl Location {
+    /// The object path of an absolute local path, whose missing tail need not exist.
+    pub(crate) fn object_path(path: &Path) -> Result<ObjectPath> {
+        ObjectPath::from_absolute_path(path)
+            .map_err(|e| Error::Location { text: path.display().to_string(), reason: e.to_string() })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used)]
+    use super::*;
+
+    #[test]
+    fn a_plain_path_is_relative_to_the_working_directory() {
+        let here = std::env::current_dir().unwrap();
+        assert_eq!(Place::parse("data/a b.nii").unwrap(), Place::Local(here.join("data/a b.nii")));
+        assert_eq!(Place::parse("/x/y").unwrap(), Place::Local("/x/y".into()));
+    }
+
+    #[test]
+    fn a_file_url_is_decoded() {
+        assert_eq!(Place::parse("file:///x/a%20b.nii").unwrap(), Place::Local("/x/a b.nii".into()));
+    }
+
+    #[test]
+    fn a_file_url_with_two_slashes_says_what_is_right() {
+        let e = Place::parse("file://data/run.nii").unwrap_err();
+        assert!(e.to_string().contains("three slashes"), "{e}");
+        assert!(e.is_input());
+    }
+
+    #[test]
+    fn what_needs_a_local_file_says_so() {
+        let e = Place::local("memory://m/x", "a NIFTI table").unwrap_err();
+        assert!(e.to_string().contains("a NIFTI table"), "{e}");
+    }
+
+    #[test]
+    fn an_empty_location_is_refused() {
+        assert!(Place::parse("").is_err());
+    }
+}
