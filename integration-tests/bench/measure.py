@@ -1,0 +1,35 @@
+"""Runs commands in turn as whole processes and prints medians and ratios of time and peak memory."""
+
+import os
+import statistics
+import subprocess
+import sys
+import time
+
+
+def run(command):
+    """Wall-clock seconds and peak resident MiB of one process; its output goes to stderr on failure."""
+    start = time.perf_counter()
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    output = process.stdout.read()
+    _, status, usage = os.wait4(process.pid, 0)
+    seconds = time.perf_counter() - start
+    if status != 0:
+        sys.stderr.write(output.decode(errors="replace"))
+        raise SystemExit(f"failed: {' '.join(map(str, command))}")
+    return seconds, usage.ru_maxrss / 1024
+
+
+def compare(title, ours, peer, runs=5):
+    """A B A B …, so that drift of the machine meets both; the first pair warms the page cache and is not counted."""
+    run(ours), run(peer)
+    a, b = [], []
+    for _ in range(runs):
+        a.append(run(ours))
+        b.append(run(peer))
+    print(f"\n{title} ({runs} pairs, median [min … max])")
+    for name, column, unit in (("time", 0, "s"), ("peak memory", 1, "MiB")):
+        x, y = [m[column] for m in a], [m[column] for m in b]
+        ratio = statistics.median(p / q for p, q in zip(x, y))
+        show = lambda v: f"{statistics.median(v):8.2f} [{min(v):.2f} … {max(v):.2f}] {unit}"
+        print(f"  {name:12} ours {show(x)}   peer {show(y)}   ratio ours/peer {ratio:.3f}")
