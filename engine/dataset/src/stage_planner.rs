@@ -1,6 +1,7 @@
 //! The seam through which ML stages plug into plans. The engine knows their names, options and plans;
 //! what they compute is known on the other side only.
 
+use arrow::datatypes::DataType;
 use datafusion::logical_expr::{LogicalPlan, ScalarUDF};
 use serde_json::{Map, Value};
 use std::{error::Error, fmt, path::PathBuf, sync::Arc};
@@ -19,7 +20,7 @@ pub struct TrainRequest {
     pub stage: String,
     /// Options of the stage.
     pub options: OptionMap,
-    /// Settings of the gang and the loop.
+    /// Settings of the gang and the loop; the column of `PER column` comes as the setting `per`.
     pub settings: OptionMap,
     /// Rows to train on.
     pub train: LogicalPlan,
@@ -72,6 +73,18 @@ pub trait StagePlanner: fmt::Debug + Send + Sync {
     /// Functions of fitted models, for example `encode`: their first argument is the model's folder, a
     /// string literal (the language writes it for the model's name), their second the series.
     fn model_functions(&self) -> Vec<Arc<ScalarUDF>>;
+    /// The type that `function` of the requested model would yield for these arguments (those after the
+    /// model), before the model is trained: lets a file be checked as a whole without running it. `None`: not
+    /// known; a list of 32-bit numbers is then assumed.
+    fn declared_output(
+        &self,
+        request: &TrainRequest,
+        function: &str,
+        arguments: &[DataType],
+    ) -> Option<DataType> {
+        let _ = (request, function, arguments);
+        None
+    }
     /// Other functions over series that the stages bring, for example `pearson_r(a, b)`.
     fn series_functions(&self) -> Vec<Arc<ScalarUDF>>;
 }
