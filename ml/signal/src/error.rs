@@ -1,0 +1,64 @@
+//! What can go wrong when series or volumes are processed.
+
+/// Result of this crate.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// What can go wrong when series or volumes are processed.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// A setting whose value cannot be used.
+    #[error("`{setting}`: {reason}")]
+    Setting {
+        /// The setting's name.
+        setting: &'static str,
+        /// Why, and what would be right.
+        reason: String,
+    },
+    /// Series that are shorter than a step needs.
+    #[error("series of {time_points} time points are too short for {step}, which needs at least {minimum}")]
+    TooShort {
+        /// Points of the series.
+        time_points: usize,
+        /// Points needed.
+        minimum: usize,
+        /// The step that needs them.
+        step: String,
+    },
+    /// Numbers of values that do not fit each other.
+    #[error("{what}: {found} values where {expected} were expected")]
+    Shape {
+        /// What has the wrong size.
+        what: &'static str,
+        /// Values found.
+        found: usize,
+        /// What would fit, in words.
+        expected: String,
+    },
+    /// An image in which no brain was found.
+    #[error("no brain mask in a volume of {shape:?} voxels: {reason}")]
+    EmptyMask {
+        /// Voxels along i, j, k.
+        shape: [usize; 3],
+        /// Why, and what to do.
+        reason: String,
+    },
+}
+
+impl Error {
+    /// True when the user's input, not the machine, is at fault (exit code 2).
+    pub fn is_input(&self) -> bool {
+        match self {
+            Self::Setting { .. } | Self::TooShort { .. } | Self::Shape { .. } | Self::EmptyMask { .. } => {
+                true
+            }
+        }
+    }
+    /// The setting at fault, so that a caller can point at it.
+    pub fn setting(&self) -> Option<&'static str> {
+        match self {
+            Self::Setting { setting, .. } => Some(setting),
+            _ => None,
+        }
+    }
+}
