@@ -187,7 +187,11 @@ pub trait CommunicatorExt: Communicator {
 impl<C: Communicator + ?Sized> CommunicatorExt for C {}
 
 /// Sends `values` to the next rank and receives the previous rank's chunk for `kept`.
-fn exchange<C: Communicator + ?Sized, T: Element>(c: &mut C, values: &[T], kept: Range<usize>) -> Result<Vec<u8>> {
+fn exchange<C: Communicator + ?Sized, T: Element>(
+    c: &mut C,
+    values: &[T],
+    kept: Range<usize>,
+) -> Result<Vec<u8>> {
     c.send(next(c), T::write(values))?;
     let from = previous(c);
     let bytes = c.receive(from)?;
@@ -208,7 +212,12 @@ fn back(rank: Rank, steps: usize, world: usize) -> usize {
     (rank.0 + world - steps) % world
 }
 
-fn same_length<T: Element>(rank: Rank, what: &'static str, found: usize, expected_bytes: usize) -> Result<()> {
+fn same_length<T: Element>(
+    rank: Rank,
+    what: &'static str,
+    found: usize,
+    expected_bytes: usize,
+) -> Result<()> {
     let expected = expected_bytes / T::BYTES;
     if found == expected { Ok(()) } else { Err(Error::Length { rank, what, found, expected }) }
 }

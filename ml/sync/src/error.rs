@@ -52,7 +52,9 @@ pub enum Error {
         reason: String,
     },
     /// A gradient or a loss that is not finite: training would silently turn to NaN.
-    #[error("{rank} computed a {what} that is not finite in step {step}; lower learning_rate, or look for NaN in the series")]
+    #[error(
+        "{rank} computed a {what} that is not finite in step {step}; lower learning_rate, or look for NaN in the series"
+    )]
     NotFinite {
         /// The rank that computed it.
         rank: Rank,
@@ -62,7 +64,9 @@ pub enum Error {
         step: u64,
     },
     /// Two ranks call different methods at the same time.
-    #[error("{rank} called {called} while {peer} called {peer_called}; every rank must call the same methods in the same order")]
+    #[error(
+        "{rank} called {called} while {peer} called {peer_called}; every rank must call the same methods in the same order"
+    )]
     Order {
         /// The rank that came second.
         rank: Rank,

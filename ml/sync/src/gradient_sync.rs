@@ -56,6 +56,9 @@ pub struct OptimizerState {
 /// each epoch: repeat step(…) until the rank is out of rows and Round::finished
 ///             synchronise(parameters)
 /// ```
+///
+/// After an error the rank has left the gang: its peers learn of it by [`crate::Error::PeerLeft`], and its own
+/// further calls give the first error again. Dropping it is leaving, too.
 pub trait GradientSync: Send {
     /// This rank.
     fn rank(&self) -> Rank;

@@ -6,6 +6,9 @@ use std::{
     time::Duration,
 };
 
+/// This rank's ends of the two channels between it and a peer.
+type Ends = (Sender<Vec<u8>>, Receiver<Vec<u8>>);
+
 /// A rank's ends of the channels to and from every other rank (and itself).
 #[derive(Debug)]
 pub struct InProcessCommunicator {
@@ -13,23 +16,24 @@ pub struct InProcessCommunicator {
     world: usize,
     deadline: Duration,
     /// By peer; emptied when this rank leaves, which its peers see as closed channels.
-    ends: Vec<(Sender<Vec<u8>>, Receiver<Vec<u8>>)>,
+    ends: Vec<Ends>,
     failed: Option<Error>,
     traffic: Traffic,
 }
 
 /// One communicator for every rank of a gang of `world`; a rank waits for a message for `deadline`.
 pub fn in_process_communicators(world: usize, deadline: Duration) -> Vec<InProcessCommunicator> {
-    let mut senders: Vec<Vec<Sender<Vec<u8>>>> = (0..world).map(|_| Vec::new()).collect();
-    let mut receivers: Vec<Vec<Receiver<Vec<u8>>>> = (0..world).map(|_| Vec::new()).collect();
-    for sender in &mut senders {
-        for receiver in &mut receivers {
+    let (mut senders, mut receivers) = (Vec::new(), Vec::new());
+    senders.resize_with(world, Vec::new);
+    receivers.resize_with(world, Vec::new);
+    for to_peers in &mut senders {
+        for from_peers in &mut receivers {
             let (send, receive) = channel();
-            sender.push(send);
-            receiver.push(receive);
+            to_peers.push(send);
+            from_peers.push(receive);
         }
     }
-    let ends = senders.into_iter().zip(receivers).map(|(s, r)| s.into_iter().zip(r).collect());
+    let ends = senders.into_iter().zip(receivers).map(|(to, from)| to.into_iter().zip(from).collect());
     ends.enumerate()
         .map(|(rank, ends)| InProcessCommunicator {
             rank: Rank(rank),
@@ -43,7 +47,7 @@ pub fn in_process_communicators(world: usize, deadline: Duration) -> Vec<InProce
 }
 
 impl InProcessCommunicator {
-    fn end(&self, peer: Rank) -> Result<&(Sender<Vec<u8>>, Receiver<Vec<u8>>)> {
+    fn end(&self, peer: Rank) -> Result<&Ends> {
         if let Some(error) = &self.failed {
             return Err(error.clone());
         }

@@ -11,12 +11,30 @@
 //! A model never knows which of them it has: topology and consistency are settings of the gang.
 //! This crate knows neither tensors of a library nor query plans: parameters are one flat `[f32]`.
 
+mod collectives;
+mod communicator;
+#[cfg(any(test, feature = "conformance"))]
+pub mod conformance;
+mod contribution;
+mod element;
 mod error;
+mod gang;
 mod gradient_sync;
+mod in_process;
+mod optimizer;
 mod rank;
+mod ring;
+pub mod service;
 mod settings;
 
+pub use collectives::CommunicatorExt;
+pub use communicator::Communicator;
+pub use element::{Element, ReduceOp};
 pub use error::{Error, Result};
+pub use gang::in_process_gang;
 pub use gradient_sync::{Contribution, GradientSync, OptimizerState, Round, Traffic};
+pub use in_process::{InProcessCommunicator, in_process_communicators};
+pub use optimizer::Optimizer;
 pub use rank::Rank;
+pub use ring::Ring;
 pub use settings::{Consistency, OptimizerKind, OptimizerSettings, SyncSettings, Topology};

@@ -69,7 +69,9 @@ impl Optimizer {
         match optimizer {
             OptimizerKind::Adagrad => adagrad(parameters, gradient, &mut self.first, learning_rate, epsilon),
             OptimizerKind::Sgd => sgd(parameters, gradient, learning_rate),
-            OptimizerKind::Momentum => heavy_ball(parameters, gradient, &mut self.first, learning_rate, momentum),
+            OptimizerKind::Momentum => {
+                heavy_ball(parameters, gradient, &mut self.first, learning_rate, momentum)
+            }
             OptimizerKind::Adam => {
                 // The bias corrections are powers close to 1: f64 keeps their difference from 1 exact enough.
                 let power = i32::try_from(self.steps).unwrap_or(i32::MAX);
@@ -188,6 +190,34 @@ mod tests {
             optimizer.step(&mut w, &[-0.25]);
             assert!((w[0] - second).abs() < 1e-6, "{kind:?}: {w:?}");
             assert_eq!(optimizer.steps(), 2);
+        }
+    }
+
+    /// integration-tests/reference/optimizers.py.
+    #[test]
+    fn twenty_steps_equal_torch() {
+        let text = include_str!("../tests/fixtures/optimizers.json");
+        let reference: serde_json::Value = serde_json::from_str(text).unwrap();
+        let vector = |v: &serde_json::Value| serde_json::from_value::<Vec<f32>>(v.clone()).unwrap();
+        for kind in KINDS {
+            let settings =
+                OptimizerSettings { optimizer: kind, learning_rate: 0.05, ..OptimizerSettings::default() };
+            let mut w = vector(&reference["start"]);
+            let mut optimizer = Optimizer::new(settings, w.len());
+            let name = serde_json::to_value(kind).unwrap();
+            let trace = reference["parameters"][name.as_str().unwrap()].as_array().unwrap();
+            assert_eq!(trace.len(), 20);
+            for (step, (g, expected)) in
+                reference["gradients"].as_array().unwrap().iter().zip(trace).enumerate()
+            {
+                optimizer.step(&mut w, &vector(g));
+                for (a, b) in w.iter().zip(vector(expected)) {
+                    assert!(
+                        (a - b).abs() <= 2e-6 * b.abs().max(1.0),
+                        "{kind:?}, step {step}: {a}, torch {b}"
+                    );
+                }
+            }
         }
     }
 

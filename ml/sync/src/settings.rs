@@ -114,7 +114,7 @@ impl Default for SyncSettings {
 }
 
 impl SyncSettings {
-    /// The byte ranges' element ranges: shard `s` of the parameter service owns `shards(n)[s]` of the flat
+    /// Who owns what: shard `s` of the parameter service owns `shards(n)[s]` of the flat
     /// parameters. Contiguous, equal but for rounding, empty where there are fewer parameters than shards.
     pub fn shards(&self, n_parameters: usize) -> Vec<Range<usize>> {
         equal_ranges(n_parameters, self.parameter_servers)
@@ -158,9 +158,13 @@ impl OptimizerSettings {
         ensure(learning_rate.is_finite() && learning_rate > 0.0, "learning_rate", || {
             format!("must be a number above 0, got {learning_rate}")
         })?;
-        ensure(epsilon.is_finite() && epsilon > 0.0, "epsilon", || format!("must be a number above 0, got {epsilon}"))?;
+        ensure(epsilon.is_finite() && epsilon > 0.0, "epsilon", || {
+            format!("must be a number above 0, got {epsilon}")
+        })?;
         for (name, value) in [("momentum", momentum), ("beta_2", beta_2)] {
-            ensure((0.0..1.0).contains(&value), name, || format!("must be at least 0 and below 1, got {value}"))?;
+            ensure((0.0..1.0).contains(&value), name, || {
+                format!("must be at least 0 and below 1, got {value}")
+            })?;
         }
         Ok(())
     }

@@ -1,0 +1,392 @@
+//! Promises of [`GradientSync`], checked on a model whose gradient is known: `loss = ½·|w − x|²` per sample.
+
+use super::{on_every_rank, values};
+use crate::{
+    Consistency, Contribution, Error, GradientSync, OptimizerKind, OptimizerSettings, OptimizerState, Rank,
+    Result, Round, SyncSettings, Topology,
+};
+use std::time::{Duration, Instant};
+
+/// Makes a fresh gang of so many ranks.
+pub type Factory<'a> = &'a (dyn Fn(&SyncSettings, usize) -> Result<Vec<Box<dyn GradientSync>>> + Sync);
+
+/// Parameters of the model: not a multiple of any shard count below.
+const N: usize = 23;
+
+/// Every case for every topology and update rule.
+pub fn all(factory: Factory<'_>) {
+    for topology in [Topology::ParameterService, Topology::Ring] {
+        for optimizer in
+            [OptimizerKind::Adagrad, OptimizerKind::Sgd, OptimizerKind::Momentum, OptimizerKind::Adam]
+        {
+            let settings = settings(topology, optimizer);
+            many_ranks_equal_one(factory, &settings);
+            state_survives_a_new_gang(factory, &settings);
+            warm_up_reaches_every_rank(factory, &settings);
+        }
+        let settings = settings(topology, OptimizerKind::Adagrad);
+        join_gives_rank_zero_parameters(factory, &settings);
+        ragged_ranks_finish(factory, &settings);
+        samples_are_the_weights(factory, &settings);
+        sums_are_everywhere(factory, &settings);
+        equal_inputs_give_equal_bytes(factory, &settings);
+        refusals(factory, &settings);
+    }
+    let settings = SyncSettings {
+        consistency: Consistency::Async,
+        ..settings(Topology::ParameterService, OptimizerKind::Sgd)
+    };
+    join_gives_rank_zero_parameters(factory, &settings);
+    warm_up_reaches_every_rank(factory, &settings);
+    sums_are_everywhere(factory, &settings);
+    refusals(factory, &settings);
+    asynchronous_ranks_learn(factory, &settings);
+    pushes_and_fetches_keep_their_rhythm(factory, &settings);
+    staleness_counts_the_others(factory, &settings);
+}
+
+fn settings(topology: Topology, optimizer: OptimizerKind) -> SyncSettings {
+    SyncSettings {
+        topology,
+        parameter_servers: 3,
+        broadcast_every: 4,
+        deadline_seconds: 60.0,
+        optimizer: OptimizerSettings { optimizer, learning_rate: 0.05, ..OptimizerSettings::default() },
+        ..SyncSettings::default()
+    }
+}
+
+/// The sum of gradients and losses of `samples` at `w`.
+struct Minibatch {
+    gradient: Vec<f32>,
+    samples: u64,
+    loss: f64,
+}
+
+impl Minibatch {
+    fn at(w: &[f32], samples: std::ops::Range<u64>) -> Self {
+        let mut minibatch = Self { gradient: vec![0.0; w.len()], samples: 0, loss: 0.0 };
+        for sample in samples {
+            for ((g, w), x) in minibatch.gradient.iter_mut().zip(w).zip(values(sample, w.len())) {
+                *g += w - x as f32;
+                minibatch.loss += 0.5 * (f64::from(*w) - x).powi(2);
+            }
+            minibatch.samples += 1;
+        }
+        minibatch
+    }
+
+    fn contribution(&self) -> Contribution<'_> {
+        Contribution { gradient: &self.gradient, samples: self.samples, loss: self.loss }
+    }
+}
+
+fn step(sync: &mut dyn GradientSync, w: &mut [f32], samples: std::ops::Range<u64>) -> Round {
+    let minibatch = Minibatch::at(w, samples);
+    sync.step(w, minibatch.contribution()).unwrap()
+}
+
+fn joined(sync: &mut dyn GradientSync) -> Vec<f32> {
+    let mut w = vec![sync.rank().0 as f32; N];
+    sync.join(&mut w, None).unwrap();
+    w
+}
+
+fn close(a: &[f32], b: &[f32], tolerance: f32) {
+    let far = a.iter().zip(b).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
+    assert!(far <= tolerance && a.len() == b.len(), "parameters differ by {far}");
+}
+
+/// Everybody starts from rank 0's parameters, whatever they brought.
+pub fn join_gives_rank_zero_parameters(factory: Factory<'_>, settings: &SyncSettings) {
+    for world in 1..=5 {
+        on_every_rank(factory(settings, world).unwrap(), |rank, mut sync| {
+            assert_eq!((sync.rank(), sync.world()), (Rank(rank), world));
+            assert_eq!(joined(&mut *sync), [0.0; N]);
+            sync.synchronise(&mut [0.0; N]).unwrap();
+        });
+    }
+}
+
+/// 20 steps of R ranks equal 20 steps of one rank that has the summed minibatch.
+pub fn many_ranks_equal_one(factory: Factory<'_>, settings: &SyncSettings) {
+    let train = |world: u64| {
+        let share = 12 / world;
+        on_every_rank(factory(settings, world as usize).unwrap(), |rank, mut sync| {
+            let mut w = joined(&mut *sync);
+            let mut losses = Vec::new();
+            for s in 0..20 {
+                let first = s * 12 + rank as u64 * share;
+                let round = step(&mut *sync, &mut w, first..first + share);
+                assert_eq!((round.round, round.samples, round.staleness, round.finished), (s, 12, 0, false));
+                losses.push(round.loss);
+            }
+            sync.synchronise(&mut w).unwrap();
+            (w, losses)
+        })
+    };
+    let one = train(1).remove(0);
+    assert!(one.1[19] < one.1[0], "the loss falls: {:?}", one.1);
+    for world in [2, 3, 4] {
+        let many = train(world);
+        for (w, losses) in &many {
+            assert_eq!(w, &many[0].0, "ranks differ");
+            close(w, &one.0, 1e-4);
+            assert!(losses.iter().zip(&one.1).all(|(a, b)| (a - b).abs() < 1e-4 * b.abs().max(1.0)));
+        }
+    }
+}
+
+/// Ranks with 9, 0, 1 and 4 samples, two at a time: all end in the same round, every sample counts once.
+pub fn ragged_ranks_finish(factory: Factory<'_>, settings: &SyncSettings) {
+    let rows = [9_u64, 0, 1, 4];
+    let counts = on_every_rank(factory(settings, 4).unwrap(), |rank, mut sync| {
+        let mut w = joined(&mut *sync);
+        for epoch in 0..2 {
+            let (mut next, mut samples) = (0, 0);
+            loop {
+                let end = (next + 2).min(rows[rank]);
+                let round = step(&mut *sync, &mut w, next..end);
+                samples += round.samples;
+                if round.finished {
+                    assert_eq!(next, rows[rank], "finished with rows left");
+                    break;
+                }
+                next = end;
+            }
+            sync.synchronise(&mut w).unwrap();
+            assert_eq!(samples, 14, "epoch {epoch}");
+        }
+        w
+    });
+    assert!(counts.iter().all(|w| w == &counts[0]));
+}
+
+/// 3 samples here and 1 there are the mean over 4, not the mean of two means.
+pub fn samples_are_the_weights(factory: Factory<'_>, settings: &SyncSettings) {
+    let optimizer =
+        OptimizerSettings { optimizer: OptimizerKind::Sgd, learning_rate: 1.0, ..settings.optimizer.clone() };
+    let settings = SyncSettings { optimizer, ..settings.clone() };
+    let mean: Vec<f32> =
+        (0..N).map(|i| ((0..4).map(|s| values(s, N)[i]).sum::<f64>() / 4.0) as f32).collect();
+    on_every_rank(factory(&settings, 2).unwrap(), |rank, mut sync| {
+        let mut w = joined(&mut *sync);
+        step(&mut *sync, &mut w, if rank == 0 { 0..3 } else { 3..4 });
+        close(&w, &mean, 1e-6);
+    });
+}
+
+/// Rank 0's steps alone, and the optimizer's memory of them, count for everybody.
+pub fn warm_up_reaches_every_rank(factory: Factory<'_>, settings: &SyncSettings) {
+    let train = |world: u64| {
+        let all = on_every_rank(factory(settings, world as usize).unwrap(), |rank, mut sync| {
+            let mut w = joined(&mut *sync);
+            for s in 0..if rank == 0 { 3 } else { 0 } {
+                let minibatch = Minibatch::at(&w, s * 5..(s + 1) * 5);
+                let round = sync.step_alone(&mut w, minibatch.contribution()).unwrap();
+                assert_eq!((round.round, round.samples, round.staleness), (s, 5, 0));
+            }
+            sync.synchronise(&mut w).unwrap();
+            let state = sync.optimizer_state().unwrap();
+            assert_eq!(state.steps, 3);
+            (w, state)
+        });
+        assert!(all.iter().all(|a| a == &all[0]), "ranks differ after warm-up");
+        all.into_iter().next().unwrap()
+    };
+    let (one, three) = (train(1), train(3));
+    assert_eq!(one, three);
+    assert!(one.0.iter().any(|w| *w != 0.0));
+}
+
+/// 6 steps equal 3, a checkpoint, and 3 in a gang of another size.
+pub fn state_survives_a_new_gang(factory: Factory<'_>, settings: &SyncSettings) {
+    let train = |world: u64, steps: std::ops::Range<u64>, start: Option<&(Vec<f32>, OptimizerState)>| {
+        on_every_rank(factory(settings, world as usize).unwrap(), |rank, mut sync| {
+            let (mut w, state) = match start {
+                Some((w, state)) if rank == 0 => (w.clone(), Some(state.clone())),
+                _ => (vec![0.0; N], None),
+            };
+            sync.join(&mut w, state).unwrap();
+            for s in steps.clone() {
+                let first = s * 4 + rank as u64 * 4 / world;
+                step(&mut *sync, &mut w, first..first + 4 / world);
+            }
+            sync.synchronise(&mut w).unwrap();
+            let state = sync.optimizer_state().unwrap();
+            (w, state)
+        })
+    };
+    let through = train(2, 0..6, None).remove(0);
+    let half = train(2, 0..3, None).remove(0);
+    assert!(half.1.vectors.iter().all(|(_, v)| v.len() == N), "{:?}", half.1);
+    let same = train(2, 3..6, Some(&half)).remove(1);
+    assert_eq!(through, same);
+    let other = train(4, 3..6, Some(&half)).remove(3);
+    close(&other.0, &through.0, 1e-4);
+    assert_eq!(other.1.steps, 6);
+}
+
+/// Sums of f64 on every rank.
+pub fn sums_are_everywhere(factory: Factory<'_>, settings: &SyncSettings) {
+    on_every_rank(factory(settings, 4).unwrap(), |rank, mut sync| {
+        joined(&mut *sync);
+        let mut sums = [rank as f64, 1.0, 0.5];
+        sync.sum(&mut sums).unwrap();
+        assert_eq!(sums, [6.0, 4.0, 2.0]);
+        sync.sum(&mut []).unwrap();
+    });
+}
+
+/// With `deterministic`, whoever comes first: the bytes are the same.
+pub fn equal_inputs_give_equal_bytes(factory: Factory<'_>, settings: &SyncSettings) {
+    let settings = SyncSettings { deterministic: true, ..settings.clone() };
+    let train = || {
+        on_every_rank(factory(&settings, 4).unwrap(), |rank, mut sync| {
+            let mut w = joined(&mut *sync);
+            for s in 0..10 {
+                step(&mut *sync, &mut w, s * 20 + rank as u64 * 5..s * 20 + rank as u64 * 5 + 3);
+            }
+            sync.synchronise(&mut w).unwrap();
+            w.iter().map(|v| v.to_bits()).collect::<Vec<_>>()
+        })
+    };
+    let first = train();
+    assert!(first.iter().all(|w| w == &first[0]));
+    for _ in 0..3 {
+        assert_eq!(train(), first);
+    }
+}
+
+/// Wrong lengths, values that are not finite, ranks that are gone or late: errors, on every rank, in time.
+pub fn refusals(factory: Factory<'_>, settings: &SyncSettings) {
+    another_length_is_refused(factory, settings);
+    what_is_not_finite_is_refused(factory, settings);
+    a_rank_that_leaves_is_named(factory, settings);
+    a_rank_that_is_late_is_named(factory, settings);
+    let none = SyncSettings { parameter_servers: 0, ..settings.clone() };
+    assert!(factory(&none, 2).is_err_and(|e| e.is_input()));
+    assert!(factory(settings, 0).is_err_and(|e| e.is_input()));
+}
+
+fn another_length_is_refused(factory: Factory<'_>, settings: &SyncSettings) {
+    let errors = on_every_rank(factory(settings, 3).unwrap(), |rank, mut sync| {
+        sync.join(&mut vec![0.0; if rank == 2 { N + 1 } else { N }], None).unwrap_err()
+    });
+    let odd =
+        |e: &Error| matches!(e, Error::Length { rank: Rank(2), found, expected: N, .. } if *found == N + 1);
+    assert!(errors.iter().any(odd), "{errors:?}");
+    on_every_rank(factory(settings, 1).unwrap(), |_, mut sync| {
+        let mut w = joined(&mut *sync);
+        let short = Contribution { gradient: &[1.0; N - 1], samples: 1, loss: 1.0 };
+        let error = sync.step(&mut w, short).unwrap_err();
+        assert!(matches!(error, Error::Length { what: "step", .. }), "{error}");
+    });
+}
+
+fn what_is_not_finite_is_refused(factory: Factory<'_>, settings: &SyncSettings) {
+    for (odd, loss, what) in
+        [(f32::NAN, 1.0, "gradient"), (f32::INFINITY, 1.0, "gradient"), (0.0, f64::NAN, "loss")]
+    {
+        let results = on_every_rank(factory(settings, 2).unwrap(), |rank, mut sync| {
+            let mut w = joined(&mut *sync);
+            step(&mut *sync, &mut w, 0..1);
+            if rank == 0 {
+                return sync.synchronise(&mut w);
+            }
+            let gradient = [odd; N];
+            sync.step(&mut w, Contribution { gradient: &gradient, samples: 1, loss }).map(|_| ())
+        });
+        assert_eq!(results[1], Err(Error::NotFinite { rank: Rank(1), what, step: 1 }));
+        assert!(results[0].as_ref().is_err_and(Error::is_consequence), "{:?}", results[0]);
+    }
+}
+
+fn a_rank_that_leaves_is_named(factory: Factory<'_>, settings: &SyncSettings) {
+    let start = Instant::now();
+    let results = on_every_rank(factory(settings, 3).unwrap(), |rank, mut sync| {
+        let mut w = joined(&mut *sync);
+        step(&mut *sync, &mut w, 0..1);
+        if rank == 1 { Ok(()) } else { sync.synchronise(&mut w) }
+    });
+    assert!(
+        start.elapsed() < Duration::from_secs_f64(settings.deadline_seconds / 2.0),
+        "waited for a rank that is gone"
+    );
+    let errors: Vec<_> = results.iter().filter_map(|r| r.as_ref().err()).collect();
+    assert_eq!(errors.len(), 2, "{results:?}");
+    assert!(errors.iter().all(|e| matches!(e, Error::PeerLeft { .. })), "{results:?}");
+    assert!(errors.iter().any(|e| matches!(e, Error::PeerLeft { peer: Rank(1), .. })), "{results:?}");
+}
+
+fn a_rank_that_is_late_is_named(factory: Factory<'_>, settings: &SyncSettings) {
+    let settings = SyncSettings { deadline_seconds: 0.25, ..settings.clone() };
+    let mut gang = factory(&settings, 3).unwrap();
+    let late = gang.pop();
+    let errors = on_every_rank(gang, |_, mut sync| sync.join(&mut [0.0; N], None).unwrap_err());
+    let named = |e: &Error| matches!(e, Error::Deadline { missing, .. } if missing.contains("rank 2"));
+    assert!(errors.iter().any(named), "{errors:?}");
+    drop(late);
+}
+
+/// Downpour on ragged ranks, one of them empty: everybody ends, with equal parameters and a lower loss.
+pub fn asynchronous_ranks_learn(factory: Factory<'_>, settings: &SyncSettings) {
+    let rows = [40_u64, 0, 13, 27];
+    let all = on_every_rank(factory(settings, 4).unwrap(), |rank, mut sync| {
+        let mut w = joined(&mut *sync);
+        let before = Minibatch::at(&w, 0..40).loss;
+        for _ in 0..20 {
+            let mut next = 0;
+            loop {
+                let end = (next + 4).min(rows[rank]);
+                if step(&mut *sync, &mut w, next..end).finished {
+                    break;
+                }
+                next = end;
+            }
+            sync.synchronise(&mut w).unwrap();
+        }
+        let after = Minibatch::at(&w, 0..40).loss;
+        assert!(after < before, "{before} -> {after}");
+        w
+    });
+    assert!(all.iter().all(|w| w == &all[0]), "ranks differ after synchronise");
+}
+
+/// n_fetch 3, n_push 2: parameters change at every third step, updates happen at every second and at the end.
+pub fn pushes_and_fetches_keep_their_rhythm(factory: Factory<'_>, settings: &SyncSettings) {
+    let settings = SyncSettings { n_fetch: 3, n_push: 2, ..settings.clone() };
+    on_every_rank(factory(&settings, 1).unwrap(), |_, mut sync| {
+        let mut w = joined(&mut *sync);
+        let mut changed = Vec::new();
+        for s in 0..7 {
+            let before = w.clone();
+            step(&mut *sync, &mut w, s..s + 1);
+            changed.push(w != before);
+        }
+        assert_eq!(changed, [false, false, true, false, false, true, false]);
+        sync.synchronise(&mut w).unwrap();
+        assert_eq!(sync.optimizer_state().unwrap().steps, 4, "three pushes of two, one of the rest");
+    });
+}
+
+/// A push after k pushes by another rank has staleness k.
+pub fn staleness_counts_the_others(factory: Factory<'_>, settings: &SyncSettings) {
+    let gang = factory(settings, 2).unwrap();
+    let barrier = std::sync::Barrier::new(2);
+    on_every_rank(gang, |rank, mut sync| {
+        let mut w = joined(&mut *sync);
+        barrier.wait();
+        if rank == 0 {
+            for s in 0..3 {
+                assert_eq!(step(&mut *sync, &mut w, s..s + 1).staleness, 0);
+            }
+        }
+        barrier.wait();
+        if rank == 1 {
+            assert_eq!(step(&mut *sync, &mut w, 0..1).staleness, 3);
+            assert_eq!(step(&mut *sync, &mut w, 0..1).staleness, 0);
+        }
+        sync.synchronise(&mut w).unwrap();
+    });
+}
