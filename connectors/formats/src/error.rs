@@ -34,7 +34,9 @@ pub enum Error {
         source: io::Error,
     },
     /// The file ends before its header says.
-    #[error("{path}: the file is cut short: it ends at byte {offset}, inside {place}; copy or download it again")]
+    #[error(
+        "{path}: the file is cut short: it ends at byte {offset}, inside {place}; copy or download it again"
+    )]
     Truncated {
         /// The file.
         path: String,
@@ -84,7 +86,9 @@ pub enum Error {
         reason: String,
     },
     /// Numbers of a kind that is not a real number per voxel.
-    #[error("{path}: its voxels are {name} (datatype {code}), which is not supported; convert them to an integer or float type")]
+    #[error(
+        "{path}: its voxels are {name} (datatype {code}), which is not supported; convert them to an integer or float type"
+    )]
     Datatype {
         /// The file.
         path: String,
@@ -109,7 +113,9 @@ pub enum Error {
         detail: String,
     },
     /// The header's repetition time cannot be right.
-    #[error("{path}: the header's repetition time (pixdim[4]) {reason}; give it as RepetitionTime in the JSON sidecar or as an option")]
+    #[error(
+        "{path}: the header's repetition time (pixdim[4]) {reason}; give it as RepetitionTime in the JSON sidecar or as an option"
+    )]
     RepetitionTime {
         /// The file.
         path: String,

@@ -57,11 +57,11 @@ impl ByteStream {
     /// Looks at the first bytes and chooses the decoding.
     pub(super) fn try_new(mut source: Box<dyn Read + Send>, path: &str) -> Result<Self> {
         let mut first = Vec::with_capacity(4);
-        source
-            .by_ref()
-            .take(4)
-            .read_to_end(&mut first)
-            .map_err(|source| Error::Read { path: path.into(), offset: 0, source })?;
+        source.by_ref().take(4).read_to_end(&mut first).map_err(|source| Error::Read {
+            path: path.into(),
+            offset: 0,
+            source,
+        })?;
         let is_gzip = first.starts_with(&GZIP_MAGIC);
         if !is_gzip && named_gzip(path) {
             return Err(not_gzip(path, &first));
@@ -159,7 +159,10 @@ fn another_member(rest: &mut Counted) -> io::Result<bool> {
                 if next == GZIP_MAGIC[0] {
                     return Ok(true);
                 }
-                return Err(io::Error::new(ErrorKind::InvalidData, "rubbish after the end of the gzip stream"));
+                return Err(io::Error::new(
+                    ErrorKind::InvalidData,
+                    "rubbish after the end of the gzip stream",
+                ));
             }
         }
     }

@@ -138,9 +138,9 @@ impl DataType {
         macro_rules! encode {
             ($number:ty) => {
                 for (index, &value) in values.iter().enumerate() {
-                    // A float-to-integer cast saturates: what does not come back did not fit.
+                    // The cast saturates: what differs from the same cast to a wider type did not fit.
                     let stored = value as $number;
-                    if f64::from(stored) != f64::from(value) {
+                    if value.fract() != 0.0 || stored as i128 != value as i128 {
                         return Err(index);
                     }
                     out.extend_from_slice(&stored.to_le_bytes());
@@ -154,11 +154,10 @@ impl DataType {
             Self::U16 => encode!(u16),
             Self::I32 => encode!(i32),
             Self::U32 => encode!(u32),
+            Self::I64 => encode!(i64),
+            Self::U64 => encode!(u64),
             Self::F32 => out.extend(values.iter().flat_map(|v| v.to_le_bytes())),
             Self::F64 => out.extend(values.iter().flat_map(|v| f64::from(*v).to_le_bytes())),
-            // Every f32 that is a whole number within i64 or u64 is refused beyond 2^53 by no one
-            // else; labels never need them, so they are not written at all.
-            Self::I64 | Self::U64 => return Err(0),
         }
         Ok(())
     }

@@ -1,0 +1,196 @@
+//! Reads an image one volume at a time.
+
+use super::affine::XformPolicy;
+use super::byte_stream::ByteStream;
+use super::header::NiftiHeader;
+use super::layout::Layout;
+use crate::{Error, Result};
+use std::fs::File;
+use std::io::Read;
+use std::path::Path;
+
+/// Bytes that are decompressed and converted at once: they stay in the cache, and memory grows only
+/// as fast as there are data, whatever the header claims. A multiple of every voxel's size.
+const CHUNK: usize = 128 * 1024;
+
+/// How to read where a file leaves a choice.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ReadOptions {
+    /// Which transform to believe.
+    pub xform: XformPolicy,
+}
+
+/// Reads an image one volume at a time in memory of one volume.
+///
+/// After an error the reader gives the end of the image.
+pub struct NiftiReader {
+    header: NiftiHeader,
+    stream: ByteStream,
+    chunk: Vec<u8>,
+    next: usize,
+}
+
+impl NiftiReader {
+    /// Opens `path` with default options.
+    ///
+    /// # Errors
+    /// As [`Self::open_with`].
+    pub fn open(path: impl AsRef<Path>) -> Result<Self> {
+        Self::open_with(path, &ReadOptions::default())
+    }
+
+    /// Opens `path`.
+    ///
+    /// # Errors
+    /// [`Error::Open`] when it cannot be opened, and those of [`Self::from_reader`]. A plain `.nii` that
+    /// is shorter than its header says is refused here already.
+    pub fn open_with(path: impl AsRef<Path>, options: &ReadOptions) -> Result<Self> {
+        let path = path.as_ref();
+        let name = path.display().to_string();
+        let file = File::open(path).map_err(|source| Error::Open { path: name.clone(), source })?;
+        let length = file.metadata().ok().filter(|m| m.is_file()).map(|m| m.len());
+        let reader = Self::from_reader(file, &name, options)?;
+        match length.filter(|&length| !reader.header.gzip && length < reader.end()) {
+            Some(offset) => Err(Error::Truncated { path: name, offset, place: reader.place_of(offset) }),
+            None => Ok(reader),
+        }
+    }
+
+    /// Reads from `source`, such as the body of a download; `name` is its path or URL, for messages
+    /// and to compare its ending with the content.
+    ///
+    /// # Errors
+    /// Every variant of [`Error`] that is about reading: the header is read and judged here.
+    pub fn from_reader(
+        source: impl Read + Send + 'static,
+        name: &str,
+        options: &ReadOptions,
+    ) -> Result<Self> {
+        let mut stream = ByteStream::try_new(Box::new(source), name)?;
+        let layout = Layout::read(&mut stream)?;
+        let header = NiftiHeader::judge(&layout, name, stream.is_gzip(), options.xform)?;
+        let mut reader = Self { header, stream, chunk: vec![0; CHUNK], next: 0 };
+        let extensions = reader.header.vox_offset - layout.version.header_size() as u64;
+        reader.pass_over(extensions, &|| "the header's extensions".into())?;
+        Ok(reader)
+    }
+
+    /// The header.
+    pub fn header(&self) -> &NiftiHeader {
+        &self.header
+    }
+
+    /// Replaces the content of `into` by the next volume's scaled values, `[ni·nj·nk]` with i fastest;
+    /// false, and `into` empty, after the last.
+    ///
+    /// The last volume is given only when the rest of the file was read and every gzip checksum was
+    /// right.
+    ///
+    /// # Errors
+    /// [`Error::Truncated`], [`Error::Gzip`], [`Error::Read`].
+    pub fn next_volume(&mut self, into: &mut Vec<f32>) -> Result<bool> {
+        into.clear();
+        if self.next >= self.header.volumes {
+            return Ok(false);
+        }
+        let outcome = self.read_volume(into);
+        self.advance(&outcome);
+        outcome.inspect_err(|_| into.clear())?;
+        Ok(true)
+    }
+
+    /// Passes over the next volume; false after the last. Checks what [`Self::next_volume`] checks.
+    ///
+    /// # Errors
+    /// As [`Self::next_volume`].
+    pub fn skip_volume(&mut self) -> Result<bool> {
+        if self.next >= self.header.volumes {
+            return Ok(false);
+        }
+        let place = place_of_volume(self.next, self.header.volumes);
+        let bytes = self.volume_bytes() as u64;
+        let outcome = self.pass_over(bytes, &place).and_then(|()| self.finish_last());
+        self.advance(&outcome);
+        outcome.map(|()| true)
+    }
+
+    /// Reads all that is left: the header and `[volumes, ni·nj·nk]` values.
+    ///
+    /// # Errors
+    /// As [`Self::next_volume`].
+    pub fn read_all(mut self) -> Result<(NiftiHeader, Vec<f32>)> {
+        let (mut all, mut volume) = (Vec::new(), Vec::new());
+        if self.header.volumes == 1 {
+            self.next_volume(&mut all)?;
+        }
+        while self.next_volume(&mut volume)? {
+            all.extend_from_slice(&volume);
+        }
+        Ok((self.header, all))
+    }
+
+    fn read_volume(&mut self, into: &mut Vec<f32>) -> Result<()> {
+        let place = place_of_volume(self.next, self.header.volumes);
+        let size = self.header.data_type.size();
+        let mut left = self.volume_bytes();
+        while left > 0 {
+            let chunk = &mut self.chunk[..left.min(CHUNK)];
+            self.stream.fill_exactly(chunk, &place)?;
+            left -= chunk.len();
+            let voxels = chunk.len() / size;
+            if into.capacity() - into.len() < voxels {
+                // Doubles, as a vector does by itself, but never beyond the volume.
+                into.reserve_exact((left / size + voxels).min(into.len().max(voxels)));
+            }
+            self.header.data_type.decode(chunk, self.header.endian, self.header.scaling, into);
+        }
+        self.finish_last()
+    }
+
+    /// After the last volume reads the file to its end, so that its trailer is checked.
+    fn finish_last(&mut self) -> Result<()> {
+        if self.next + 1 == self.header.volumes {
+            let place = || "the gzip trailer".to_owned();
+            while self.stream.fill(&mut self.chunk, &place)? > 0 {}
+        }
+        Ok(())
+    }
+
+    fn advance(&mut self, outcome: &Result<()>) {
+        self.next = if outcome.is_ok() { self.next + 1 } else { self.header.volumes };
+    }
+
+    fn pass_over(&mut self, bytes: u64, place: &dyn Fn() -> String) -> Result<()> {
+        let mut left = bytes;
+        while left > 0 {
+            let length = left.min(CHUNK as u64) as usize;
+            self.stream.fill_exactly(&mut self.chunk[..length], place)?;
+            left -= length as u64;
+        }
+        Ok(())
+    }
+
+    fn volume_bytes(&self) -> usize {
+        self.header.voxels() * self.header.data_type.size()
+    }
+
+    /// Length that the decompressed file has at least.
+    fn end(&self) -> u64 {
+        self.header.vox_offset + (self.volume_bytes() * self.header.volumes) as u64
+    }
+
+    fn place_of(&self, offset: u64) -> String {
+        let volume = offset.saturating_sub(self.header.vox_offset) / self.volume_bytes() as u64;
+        place_of_volume(volume as usize, self.header.volumes)()
+    }
+}
+
+impl std::fmt::Debug for NiftiReader {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("NiftiReader").field("header", &self.header).field("next", &self.next).finish()
+    }
+}
+
+fn place_of_volume(index: usize, volumes: usize) -> impl Fn() -> String {
+    move || format!("volume {} of {volumes}", index + 1)
+}
