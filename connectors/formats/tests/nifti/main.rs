@@ -1,0 +1,9 @@
+//! The NIfTI reader and writer on small files that the tests make.
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+mod field_cases;
+mod headers;
+mod image_bytes;
+mod mutations;
+mod round_trip;
+mod writing;
