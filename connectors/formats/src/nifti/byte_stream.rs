@@ -43,7 +43,7 @@ impl BufRead for Counted {
 enum Coding {
     Plain(Counted),
     /// The decoder is `None` only while one member's decoder is replaced by the next one's.
-    Gzip(Option<GzDecoder<Counted>>),
+    Gzip(Option<Box<GzDecoder<Counted>>>),
 }
 
 /// The decompressed bytes of one file.
@@ -68,8 +68,11 @@ impl ByteStream {
         }
         let inner = BufReader::with_capacity(READ_BUFFER, Cursor::new(first).chain(source));
         let counted = Counted { inner, offset: 0, failed: false };
-        let coding =
-            if is_gzip { Coding::Gzip(Some(GzDecoder::new(counted))) } else { Coding::Plain(counted) };
+        let coding = if is_gzip {
+            Coding::Gzip(Some(Box::new(GzDecoder::new(counted))))
+        } else {
+            Coding::Plain(counted)
+        };
         Ok(Self { path: path.into(), coding, at_end: false })
     }
 
@@ -89,7 +92,7 @@ impl ByteStream {
     fn counted(&self) -> Option<&Counted> {
         match &self.coding {
             Coding::Plain(counted) => Some(counted),
-            Coding::Gzip(decoder) => decoder.as_ref().map(GzDecoder::get_ref),
+            Coding::Gzip(decoder) => decoder.as_ref().map(|member| member.get_ref()),
         }
     }
 
@@ -125,7 +128,7 @@ impl ByteStream {
                 if n > 0 || !another_member(member.get_mut())? {
                     return Ok(n);
                 }
-                *decoder = decoder.take().map(|member| GzDecoder::new(member.into_inner()));
+                *decoder = decoder.take().map(|member| Box::new(GzDecoder::new(member.into_inner())));
             },
         }
     }

@@ -211,7 +211,7 @@ impl Fields {
 
 enum Sink {
     Plain(BufWriter<File>),
-    Gzip(GzEncoder<BufWriter<File>>),
+    Gzip(Box<GzEncoder<BufWriter<File>>>),
 }
 
 impl Sink {
@@ -278,8 +278,11 @@ impl NiftiWriter {
         let failed = |source| Error::Write { path: name.clone(), source };
         let file = File::create_new(&temporary.path).map_err(failed)?;
         let file = BufWriter::with_capacity(256 * 1024, file);
-        let mut sink =
-            if named_gzip(&name) { Sink::Gzip(GzEncoder::new(file, COMPRESSION)) } else { Sink::Plain(file) };
+        let mut sink = if named_gzip(&name) {
+            Sink::Gzip(Box::new(GzEncoder::new(file, COMPRESSION)))
+        } else {
+            Sink::Plain(file)
+        };
         sink.write_all(&spec.header_bytes()).map_err(failed)?;
         Ok(Self { target, spec: spec.clone(), sink, temporary, written: 0, buffer: Vec::new() })
     }
