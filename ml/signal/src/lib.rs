@@ -9,6 +9,18 @@
 //!
 //! Series are interleaved in blocks ([`lanes`]) so that recurrences that run over time, as a Butterworth
 //! filter, are vectorised across voxels.
+//!
+//! ```
+//! use voxelflow_signal::{CleanSettings, Cleaner};
+//!
+//! let settings = CleanSettings { high_pass: Some(0.01), ..CleanSettings::default() };
+//! let cleaner = Cleaner::try_new(&settings, 100, Some(2.0))?;
+//! let mut series: Vec<f32> = (0..2 * 100).map(|t| 800.0 + (t % 7) as f32).collect(); // two voxels
+//! let report = cleaner.clean(&mut series)?;
+//! assert!(report.constant.is_empty() && report.not_finite.is_empty());
+//! assert!(series[..100].iter().sum::<f32>().abs() < 1e-3);
+//! # Ok::<(), voxelflow_signal::Error>(())
+//! ```
 
 mod butterworth;
 mod clean;
