@@ -22,5 +22,5 @@ pub use feed::{MemoryFeed, SeriesFeed};
 pub use grid::{GRID_METADATA_KEY, Grid, KEY_COLUMNS, SERIES_COLUMN};
 pub use history::{EpochRecord, History, StepRecord};
 pub use model::{LayerFilters, Model, ModelFunction};
-pub use options::{Options, parse_options};
+pub use options::{Options, nearest, parse_options};
 pub use settings::TrainSettings;
