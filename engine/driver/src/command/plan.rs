@@ -1,0 +1,15 @@
+//! `voxelflow plan FILE`.
+
+use crate::{
+    Result, Session,
+    flags::FileFlags,
+    pipeline::{PipelineFile, plan_text},
+};
+
+pub(super) async fn plan(flags: FileFlags) -> Result<()> {
+    let variables = flags.set.iter().cloned().collect();
+    let file = PipelineFile::read(&flags.file, &variables)?;
+    let session = Session::builder().out(&flags.out).memory_limit(flags.memory_mib << 20).build()?;
+    print!("{}", plan_text(&file, &session, &flags.out).await?);
+    Ok(())
+}

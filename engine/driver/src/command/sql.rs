@@ -1,0 +1,70 @@
+//! `voxelflow sql "SELECT …"`.
+
+use crate::{
+    Error, Result, Session,
+    flags::{RowFormat, SqlFlags},
+    rows::print_rows,
+};
+use arrow::{array::RecordBatch, csv, error::ArrowError, json};
+use datafusion::error::DataFusionError;
+use futures::StreamExt;
+use std::io::{BufWriter, Write};
+use voxelflow_dataset::{Dataset, WriteOptions};
+
+pub(super) async fn sql(flags: SqlFlags) -> Result<()> {
+    let session = Session::builder().build()?;
+    let rows = session.sql(&flags.statement).await?;
+    match (flags.format, &flags.output) {
+        (RowFormat::Table, None) => print_rows(&rows, usize::MAX).await.map(drop),
+        (RowFormat::Parquet, Some(path)) => {
+            let location = path.to_string_lossy();
+            let written = rows.write_parquet_with(&location, &WriteOptions::default()).await?;
+            println!("{} rows in {} files, {} bytes: {location}", written.rows, written.files, written.bytes);
+            Ok(())
+        }
+        (RowFormat::Parquet, None) => Err(Error::input("--format parquet", "give --output FOLDER to write to")),
+        (RowFormat::Table, Some(_)) => {
+            Err(Error::input("--output", "a table goes to the terminal; give --format csv, json or parquet"))
+        }
+        (RowFormat::Csv, None) => stream(&rows, csv::Writer::new(out()), |w, b| w.write(b), |_| Ok(())).await,
+        (RowFormat::Json, None) => {
+            stream(&rows, json::LineDelimitedWriter::new(out()), |w, b| w.write(b), |mut w| w.finish()).await
+        }
+        (RowFormat::Csv, Some(path)) => {
+            let file = voxelflow_storage::AtomicFile::create(path)?;
+            let partial = create(file.partial_path())?;
+            stream(&rows, csv::Writer::new(partial), |w, b| w.write(b), |_| Ok(())).await?;
+            file.commit()?;
+            Ok(())
+        }
+        (RowFormat::Json, Some(path)) => {
+            let file = voxelflow_storage::AtomicFile::create(path)?;
+            let partial = create(file.partial_path())?;
+            let writer = json::LineDelimitedWriter::new(partial);
+            stream(&rows, writer, |w, b| w.write(b), |mut w| w.finish()).await?;
+            file.commit()?;
+            Ok(())
+        }
+    }
+}
+
+fn out() -> impl Write {
+    BufWriter::new(std::io::stdout())
+}
+
+fn create(path: &std::path::Path) -> Result<impl Write> {
+    Ok(BufWriter::new(std::fs::File::create(path).map_err(|e| Error::io(path, e))?))
+}
+
+async fn stream<W>(
+    rows: &Dataset,
+    mut writer: W,
+    write: impl Fn(&mut W, &RecordBatch) -> Result<(), ArrowError>,
+    finish: impl Fn(W) -> Result<(), ArrowError>,
+) -> Result<()> {
+    let mut batches = rows.stream().await?;
+    while let Some(batch) = batches.next().await {
+        write(&mut writer, &batch?).map_err(DataFusionError::from)?;
+    }
+    Ok(finish(writer).map_err(DataFusionError::from)?)
+}

@@ -1,0 +1,44 @@
+//! Checking a whole file before anything runs: an error in the last statement must not cost the training
+//! before it.
+
+use super::PipelineFile;
+use crate::{Error, Result, Session};
+use datafusion::logical_expr::LogicalPlan;
+use std::path::Path;
+use voxelflow_pipeline::{MapsSource, Planned, Planner};
+use voxelflow_tables::check_export;
+
+/// Plans every statement against what the ones before it would make. Headers of images are read, no data.
+///
+/// Gives the number of statements checked: a file that writes files and reads them again (`COPY`, `INSERT`) can
+/// only be checked up to there.
+///
+/// # Errors
+/// The first statement that is wrong.
+pub async fn check(file: &PipelineFile, session: &Session, out: &Path) -> Result<usize> {
+    let context = session.context().clone();
+    let mut planner = Planner::try_new(context, session.planner().clone(), out.join("models"))?;
+    for (number, statement) in file.statements.iter().enumerate() {
+        let planned = planner.plan(statement).await?;
+        if let Planned::ExportMaps { source: MapsSource::Rows(rows), target } = &planned {
+            let target = out.join(target);
+            let checked = check_export(rows.schema().as_arrow(), &target.to_string_lossy());
+            checked.map_err(|e| in_statement(file, statement, e.into()))?;
+        }
+        if matches!(planned, Planned::Other(LogicalPlan::Copy(_) | LogicalPlan::Dml(_))) {
+            return Ok(number + 1);
+        }
+        planner.declare(statement, &planned).await?;
+    }
+    Ok(file.statements.len())
+}
+
+/// The same error with the statement's place.
+pub(super) fn in_statement(file: &PipelineFile, statement: &voxelflow_pipeline::Statement, source: Error) -> Error {
+    Error::Statement {
+        file: file.name.clone(),
+        line: statement.line(),
+        statement: statement.title(),
+        source: Box::new(source),
+    }
+}

@@ -1,0 +1,23 @@
+//! Pipeline files: read, checked, planned, run, and remembered.
+//!
+//! ```text
+//!   file.vf ─► parse ─► check (every statement, nothing runs) ─► run statement by statement ─► out/
+//!                                                                  │ key known and files there: skip
+//!                                                                  └► out/voxelflow.json (RunRecord)
+//! ```
+
+mod check;
+mod file;
+mod file_identity;
+mod plan_text;
+mod report_page;
+mod run;
+mod run_record;
+mod summary;
+
+pub use check::check;
+pub use file::PipelineFile;
+pub use plan_text::plan_text;
+pub use run::{RunOptions, run};
+pub use run_record::{FileRecord, RunRecord, StatementRecord};
+pub use summary::{Outcome, OutcomeNote, summary_table};

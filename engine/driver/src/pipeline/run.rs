@@ -1,0 +1,300 @@
+//! Running a pipeline file, statement by statement, into a folder.
+
+use super::{
+    FileRecord, Outcome, OutcomeNote, PipelineFile, RunRecord, StatementRecord,
+    check::{check, in_statement},
+    file_identity::file_identity,
+    report_page,
+};
+use crate::{
+    Error, Result, Session,
+    progress::{ProgressStyleKind, TrainingProgress},
+    rows::print_rows,
+};
+use datafusion::{
+    common::TableReference,
+    logical_expr::{DdlStatement, LogicalPlan},
+    prelude::ParquetReadOptions,
+};
+use std::{
+    collections::BTreeMap,
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Instant,
+};
+use voxelflow_dataset::{TrainingHistory, WriteOptions};
+use voxelflow_operators::TrainObserver;
+use voxelflow_pipeline::{
+    MapsSource, Planned, PlannedTable, PlannedTrain, Planner, Statement, explain_batch, statement_key,
+};
+use voxelflow_tables::{ExportOptions, check_export, export_maps};
+
+/// Rows of a query that are shown.
+const ROWS_SHOWN: usize = 40;
+
+/// How to run a file.
+#[derive(Clone, Debug)]
+pub struct RunOptions {
+    /// Folder of everything that is written.
+    pub out: PathBuf,
+    /// Run unchanged statements too.
+    pub fresh: bool,
+    /// Where progress goes.
+    pub progress: ProgressStyleKind,
+    /// Memory of the session in bytes.
+    pub memory_limit: usize,
+}
+
+/// Checks the whole file, then runs it. Gives what became of each statement.
+///
+/// # Errors
+/// The first statement that is wrong (before anything has run) or that fails.
+pub async fn run(file: &PipelineFile, options: &RunOptions) -> Result<Vec<Outcome>> {
+    let session = || Session::builder().out(&options.out).memory_limit(options.memory_limit).build();
+    check(file, &session()?, &options.out).await?;
+    prepare_folder(&options.out)?;
+    let mut runner = Runner::try_new(file, session()?, options)?;
+    for statement in &file.statements {
+        let outcome = runner.statement(statement).await;
+        runner.outcomes.push(outcome.map_err(|e| placed(file, statement, e))?);
+    }
+    Ok(runner.outcomes)
+}
+
+/// A pipeline error shows its place by itself.
+fn placed(file: &PipelineFile, statement: &Statement, error: Error) -> Error {
+    match error {
+        Error::Pipeline(_) | Error::Statement { .. } => error,
+        other => in_statement(file, statement, other),
+    }
+}
+
+/// Makes the folder and tries to write in it: better now than after the training.
+fn prepare_folder(out: &Path) -> Result<()> {
+    std::fs::create_dir_all(out).map_err(|e| Error::io(out, e))?;
+    let probe = out.join(".voxelflow-probe");
+    std::fs::write(&probe, b"").and_then(|()| std::fs::remove_file(&probe)).map_err(|e| Error::io(out, e))
+}
+
+/// State of a run between two statements.
+pub(super) struct Runner<'a> {
+    pub(super) file: &'a PipelineFile,
+    pub(super) session: Session,
+    planner: Planner,
+    pub(super) options: &'a RunOptions,
+    pub(super) record: RunRecord,
+    /// Identity of each table and model made so far.
+    keys: BTreeMap<String, String>,
+    /// Models trained in this file, in order: name and plan.
+    pub(super) trained: Vec<PlannedTrain>,
+    pub(super) outcomes: Vec<Outcome>,
+}
+
+/// Why a statement need not say more.
+type Done = (OutcomeNote, StatementRecord);
+
+impl<'a> Runner<'a> {
+    fn try_new(file: &'a PipelineFile, session: Session, options: &'a RunOptions) -> Result<Self> {
+        let planner =
+            Planner::try_new(session.context().clone(), session.planner().clone(), options.out.join("models"))?;
+        let record = if options.fresh { RunRecord::new() } else { RunRecord::read(&options.out) };
+        Ok(Self {
+            file,
+            session,
+            planner,
+            options,
+            record,
+            keys: BTreeMap::new(),
+            trained: Vec::new(),
+            outcomes: Vec::new(),
+        })
+    }
+
+    async fn statement(&mut self, statement: &Statement) -> Result<Outcome> {
+        let started = Instant::now();
+        let planned = self.planner.plan(statement).await?;
+        let key = self.key(statement, &planned)?;
+        let (note, mut record) = match planned {
+            Planned::CreateTable(table) => self.create_table(&table, &key).await?,
+            Planned::Train(train) => self.train(*train, &key).await?,
+            Planned::ExportMaps { source, target } => self.export(source, &target, &key).await?,
+            Planned::Report { path } => self.report(&path, &key).await?,
+            Planned::CreateExternalTable(plan) => {
+                if let LogicalPlan::Ddl(DdlStatement::CreateExternalTable(command)) = &plan {
+                    self.keys.insert(command.name.to_string(), key.clone());
+                }
+                self.execute(plan).await?
+            }
+            Planned::Query(plan) => {
+                let rows = print_rows(&self.session.dataset(plan), ROWS_SHOWN).await?;
+                (OutcomeNote::Ran, StatementRecord { rows: Some(rows), ..Default::default() })
+            }
+            Planned::Explain(rows) => {
+                let batch = explain_batch(&rows).map_err(datafusion::error::DataFusionError::from)?;
+                print_rows(&self.session.from_batches(&[batch], 1)?, usize::MAX).await?;
+                (OutcomeNote::Ran, StatementRecord::default())
+            }
+            Planned::Set { plan, .. } | Planned::Other(plan) => self.execute(plan).await?,
+        };
+        if note == OutcomeNote::Ran {
+            record.seconds = started.elapsed().as_secs_f64();
+        }
+        Ok(Outcome { title: statement.title(), note, record })
+    }
+
+    /// Identity of a statement: its text, and the identities of what it reads.
+    fn key(&self, statement: &Statement, planned: &Planned) -> Result<String> {
+        let inputs = self.planner.inputs(statement)?;
+        let known = |name: &String| {
+            // What no statement made is a file or a table of the session: it counts by what lies there.
+            (name.clone(), self.keys.get(name).cloned().unwrap_or_else(|| file_identity(name)))
+        };
+        let mut identities: BTreeMap<String, String> = inputs.tables.iter().map(known).collect();
+        identities.extend(inputs.models.iter().map(|m| {
+            let target = model_target(m);
+            (target.clone(), self.keys.get(&target).cloned().unwrap_or_default())
+        }));
+        if let Planned::CreateExternalTable(LogicalPlan::Ddl(DdlStatement::CreateExternalTable(command))) = planned {
+            let named = command.locations.iter().chain(command.options.values());
+            identities.extend(named.map(|text| (format!("file {text}"), file_identity(text))));
+        }
+        identities.insert("voxelflow".into(), env!("CARGO_PKG_VERSION").into());
+        Ok(statement_key(statement, &identities))
+    }
+
+    async fn execute(&self, plan: LogicalPlan) -> Result<Done> {
+        self.session.context().execute_logical_plan(plan).await?.collect().await?;
+        Ok((OutcomeNote::Ran, StatementRecord::default()))
+    }
+
+    fn remember(&mut self, target: String, record: &StatementRecord) -> Result<()> {
+        self.record.statements.insert(target, record.clone());
+        self.record.write(&self.options.out)
+    }
+
+    fn unchanged(&self, target: &str, key: &str) -> Option<Done> {
+        let record = self.record.unchanged(target, key, &self.options.out)?;
+        Some((OutcomeNote::Unchanged, record.clone()))
+    }
+
+    async fn create_table(&mut self, table: &PlannedTable, key: &str) -> Result<Done> {
+        if table.exists {
+            return Ok((OutcomeNote::Unchanged, StatementRecord::default()));
+        }
+        let name = table.name.table();
+        let (target, folder) = (format!("table {name}"), self.options.out.join("tables").join(name));
+        let rows_folder = folder.join(&key[..16]);
+        let done = match self.unchanged(&target, key) {
+            Some(done) => done,
+            None => {
+                let location = rows_folder.to_string_lossy();
+                let dataset = self.session.dataset(table.plan.clone());
+                let written = dataset.write_parquet_with(&location, &WriteOptions::default().overwrite()).await?;
+                remove_others(&folder, &rows_folder)?;
+                let record = StatementRecord {
+                    key: key.to_owned(),
+                    rows: Some(written.rows as u64),
+                    files: vec![FileRecord::of(&rows_folder, &self.options.out)?],
+                    ledger: written.counts.into_iter().collect(),
+                    ..Default::default()
+                };
+                self.remember(target, &record)?;
+                (OutcomeNote::Ran, record)
+            }
+        };
+        self.register_table(&table.name, &rows_folder).await?;
+        self.keys.insert(table.name.to_string(), key.to_owned());
+        Ok(done)
+    }
+
+    async fn register_table(&self, name: &TableReference, folder: &Path) -> Result<()> {
+        let context = self.session.context();
+        context.deregister_table(name.clone())?;
+        let options = ParquetReadOptions::default().skip_metadata(false);
+        let location = folder.to_string_lossy();
+        Ok(context.register_parquet(name.clone(), location.as_ref(), options).await?)
+    }
+
+    async fn train(&mut self, train: PlannedTrain, key: &str) -> Result<Done> {
+        let (name, folder) = (train.request.model.clone(), train.request.folder.clone());
+        let target = model_target(&name);
+        let done = match self.unchanged(&target, key) {
+            Some(done) => done,
+            None => {
+                self.observe(&name);
+                let batches = self.session.dataset(train.plan.clone()).collect().await?;
+                let history = TrainingHistory::from(batches);
+                let first = history.column("initial_loss").first().copied();
+                let record = StatementRecord {
+                    key: key.to_owned(),
+                    rows: history.column("rows").first().map(|rows| *rows as u64),
+                    loss: first.map(|before| [before, history.last_loss()]),
+                    files: vec![FileRecord::of(&folder, &self.options.out)?],
+                    ..Default::default()
+                };
+                self.remember(target.clone(), &record)?;
+                (OutcomeNote::Ran, record)
+            }
+        };
+        self.planner.add_model(name.clone(), folder.clone());
+        self.session.register_model(&name, folder);
+        self.keys.insert(target, key.to_owned());
+        self.trained.push(train);
+        Ok(done)
+    }
+
+    /// Has the next training report to the user.
+    fn observe(&self, model: &str) {
+        let progress = Arc::new(TrainingProgress::new(self.options.progress, model, 0));
+        let state = self.session.context().state_ref();
+        state.write().config_mut().set_extension(Arc::new(TrainObserver::new(progress)));
+    }
+
+    async fn export(&mut self, source: MapsSource, target: &str, key: &str) -> Result<Done> {
+        let path = self.options.out.join(target);
+        let record_target = format!("maps {target}");
+        if let Some(done) = self.unchanged(&record_target, key) {
+            return Ok(done);
+        }
+        let MapsSource::Rows(plan) = source else {
+            let reason = "a model of this stage has no maps of its own; write EXPORT MAPS FROM (SELECT …), for example \
+                          of its encode or of pearson_r(series, reconstruct(…))";
+            return Err(Error::input(target, reason));
+        };
+        let rows = self.session.dataset(plan);
+        let plan = check_export(rows.schema()?.as_ref(), &path.to_string_lossy())?;
+        let files = export_maps(&plan, rows.stream().await?, &ExportOptions::default()).await?;
+        let files: Result<Vec<FileRecord>> = files.iter().map(|f| FileRecord::of(f, &self.options.out)).collect();
+        let record = StatementRecord { key: key.to_owned(), files: files?, ..Default::default() };
+        self.remember(record_target, &record)?;
+        Ok((OutcomeNote::Ran, record))
+    }
+
+    async fn report(&mut self, path: &str, key: &str) -> Result<Done> {
+        let file = self.options.out.join(path);
+        let target = format!("report {path}");
+        // The page shows what ran before it: it is as new as the newest of that.
+        let all_unchanged = self.outcomes.iter().all(|o| o.note == OutcomeNote::Unchanged || o.record.key.is_empty());
+        if let Some(done) = self.unchanged(&target, key).filter(|_| all_unchanged) {
+            return Ok(done);
+        }
+        report_page::build(self).await?.write(&file)?;
+        let files = vec![FileRecord::of(&file, &self.options.out)?];
+        let record = StatementRecord { key: key.to_owned(), files, ..Default::default() };
+        self.remember(target, &record)?;
+        Ok((OutcomeNote::Ran, record))
+    }
+}
+
+fn model_target(name: &str) -> String {
+    format!("model {name}")
+}
+
+/// Rows of the same table under an older key are of no use any more.
+fn remove_others(folder: &Path, kept: &Path) -> Result<()> {
+    let entries = std::fs::read_dir(folder).map_err(|e| Error::io(folder, e))?;
+    for entry in entries.flatten().map(|e| e.path()).filter(|p| p != kept && p.is_dir()) {
+        std::fs::remove_dir_all(&entry).map_err(|e| Error::io(&entry, e))?;
+    }
+    Ok(())
+}
