@@ -1,0 +1,3 @@
+//! Models, each composed of [`crate::layers`].
+
+pub mod dist_dca;
