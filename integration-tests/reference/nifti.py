@@ -1,4 +1,5 @@
-"""Values of small real NIfTI files as nibabel reads them, for connectors/formats/tests/real_files.rs.
+"""Values of small real NIfTI files as nibabel reads them, and the affines that it makes of qforms, for the
+tests of connectors/formats.
 
 Made with Python 3.11, nibabel 5.4.2, numpy 2.4.6.
 Usage: python -P integration-tests/reference/nifti.py [folder of the real data, default ../shared/data]
@@ -50,11 +51,37 @@ def describe(path: Path) -> dict:
     }
 
 
+def qforms() -> list:
+    """Random unit quaternions, one in three of (nearly) half a turn, with voxel sizes of both handednesses."""
+    random = np.random.default_rng(3)
+    cases = []
+    for n in range(30):
+        quaternion = random.normal(size=4)
+        if n % 3 == 0:
+            quaternion[0] = (0.0, 1e-6, 1e-3, 1e-2)[n % 4]
+        quaternion /= np.linalg.norm(quaternion)
+        header = nibabel.Nifti1Header()
+        header.set_data_shape((5, 6, 7))
+        header["qform_code"] = 1
+        b, c, d = quaternion[1:] if quaternion[0] >= 0 else -quaternion[1:]
+        header["quatern_b"], header["quatern_c"], header["quatern_d"] = b, c, d
+        header["pixdim"][:4] = [(-1, 1)[n % 2], *random.uniform(0.5, 4.0, size=3)]
+        offset = random.uniform(-120, 120, size=3)
+        header["qoffset_x"], header["qoffset_y"], header["qoffset_z"] = offset
+        cases.append({
+            "quatern": [float(header[f"quatern_{axis}"]) for axis in "bcd"],
+            "pixdim": [float(value) for value in header["pixdim"][:4]],
+            "qoffset": [float(header[f"qoffset_{axis}"]) for axis in "xyz"],
+            "affine": header.get_best_affine().tolist(),
+        })
+    return cases
+
+
 def main() -> None:
     expected = {name: describe(root / name) for name, root in FILES.items()}
     out = ROOT / "connectors/formats/tests/fixtures/nifti.json"
-    text = json.dumps({"nibabel": nibabel.__version__, "numpy": np.__version__, "files": expected}, indent=1)
-    out.write_text(text + "\n")
+    fixture = {"nibabel": nibabel.__version__, "numpy": np.__version__, "files": expected, "qforms": qforms()}
+    out.write_text(json.dumps(fixture) + "\n")
 
 
 if __name__ == "__main__":

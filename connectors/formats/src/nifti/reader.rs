@@ -81,7 +81,7 @@ impl NiftiReader {
     }
 
     /// Replaces the content of `into` by the next volume's scaled values, `[ni·nj·nk]` with i fastest;
-    /// false, and `into` empty, after the last.
+    /// false, and `into` empty, after the last. Values beyond single precision become infinite.
     ///
     /// The last volume is given only when the rest of the file was read and every gzip checksum was
     /// right.

@@ -66,6 +66,27 @@ fn the_qform_of_a_quarter_turn_and_its_qfac() {
 }
 
 #[test]
+fn qforms_equal_nibabel() {
+    let fixture: serde_json::Value = serde_json::from_str(include_str!("../fixtures/nifti.json")).unwrap();
+    let cases = fixture["qforms"].as_array().unwrap();
+    assert_eq!(cases.len(), 30);
+    let numbers = |value: &serde_json::Value| -> Vec<f64> { serde_json::from_value(value.clone()).unwrap() };
+    for case in cases {
+        let mut image = Image::new(&[5, 6, 7], DataType::U8);
+        (image.sform_code, image.qform_code) = (0, 1);
+        image.quatern.copy_from_slice(&numbers(&case["quatern"]));
+        image.qoffset.copy_from_slice(&numbers(&case["qoffset"]));
+        image.pixdim[..4].copy_from_slice(&numbers(&case["pixdim"]));
+        let affine = image.open().unwrap().header().affine;
+        for (row, ours) in affine.iter().enumerate() {
+            for (ours, theirs) in ours.iter().zip(numbers(&case["affine"][row])) {
+                assert!((ours - theirs).abs() < 2e-6, "{case}: {affine:?}");
+            }
+        }
+    }
+}
+
+#[test]
 fn voxel_sizes_alone_give_a_centred_affine_that_is_told() {
     let mut image = Image::new(&[3, 5, 7], DataType::U8);
     (image.sform_code, image.qform_code) = (0, 0);
