@@ -15,7 +15,7 @@ import torch.nn as nn
 import torch.nn.functional as F
 
 torch.set_num_threads(1)
-LAMBDA, RATE, EPSILON = 0.006, 0.01, 1e-10
+LAMBDA, EPSILON = 0.006, 1e-10
 
 
 def generator(seed):
@@ -89,14 +89,14 @@ class DistDca(nn.Module):
         return 0.5 * ((x - y) ** 2).sum() + 0.5 * LAMBDA * ((z - top) ** 2).sum()
 
 
-def case(name, minibatch, series, steps, **shape):
+def case(name, minibatch, series, steps, rate, **shape):
     model = DistDca(**shape)
     model.initialise(generator(1))
     x = draw(generator(2), (series, shape["time_points"]), math.sqrt(3))
     with torch.no_grad():
         hidden, z, top, y = model(x[:2])
         plain = model.decode(top, None)
-    optimizer = torch.optim.Adagrad(model.parameters(), lr=RATE, eps=EPSILON)
+    optimizer = torch.optim.Adagrad(model.parameters(), lr=rate, eps=EPSILON)
     losses = []
     for step in range(steps):
         start = step * minibatch % series
@@ -108,19 +108,19 @@ def case(name, minibatch, series, steps, **shape):
         losses.append(loss.item() / len(batch))
     rounded = lambda t: [float(f"{v:.7g}") for v in t.flatten().tolist()]
     return dict(
-        name=name, minibatch=minibatch, series=series, losses=losses,
+        name=name, rate=rate, minibatch=minibatch, series=series, losses=losses,
         parameters=sum(p.numel() for p in model.parameters()),
-        hidden=rounded(hidden), reconstruct=rounded(y), reconstruct_plain=rounded(plain), **shape,
+        encode=rounded(hidden), reconstruct=rounded(y), reconstruct_plain=rounded(plain), **shape,
     )
 
 
 small = dict(time_points=37, hidden=16, filters=[4, 6, 8, 10], kernels=[7, 5, 5, 4], pools=3, window=2)
 paper = dict(time_points=284, hidden=284, filters=[32, 64, 128, 256], kernels=[21, 9, 9, 9], pools=3, window=2)
 cases = [
-    case("small with switches", 8, 64, 50, switches=True, **small),
-    case("small without switches", 8, 64, 50, switches=False, **small),
-    case("every layer pooled, window 3", 8, 64, 50, switches=True, **(small | dict(pools=4, window=3, time_points=101))),
-    case("paper with switches", 4, 8, 4, switches=True, **paper),
-    case("paper without switches", 4, 8, 4, switches=False, **paper),
+    case("small with switches", 8, 64, 50, 0.01, switches=True, **small),
+    case("small without switches", 8, 64, 50, 0.01, switches=False, **small),
+    case("every layer pooled, window 3", 8, 64, 50, 0.01, switches=True, **(small | dict(pools=4, window=3, time_points=101))),
+    case("paper with switches", 4, 8, 6, 0.001, switches=True, **paper),
+    case("paper without switches", 4, 8, 6, 0.001, switches=False, **paper),
 ]
-print(json.dumps(dict(torch=torch.__version__, rate=RATE, epsilon=EPSILON, cases=cases)))
+print(json.dumps(dict(torch=torch.__version__, epsilon=EPSILON, cases=cases)))

@@ -4,6 +4,7 @@
 
 mod activation;
 mod conv1d;
+mod conv1d_cpu;
 mod linear;
 mod max_pool;
 mod unpool;

@@ -155,3 +155,100 @@ impl Model for DistDca {
             .map_err(|e| Error::Folder { path: path.display().to_string(), reason: e.to_string() })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    fn model(switches: bool) -> DistDca {
+        let config = DistDcaConfig {
+            hidden: Some(5),
+            filters: vec![3, 4],
+            kernels: vec![5, 3],
+            pools: 2,
+            switches,
+            ..DistDcaConfig::default()
+        };
+        let architecture = config.architecture(13).unwrap();
+        let layout = ParameterLayout::of(&Network::zeros(&architecture, &Device::flex()));
+        DistDca::try_new(&architecture, &layout.initial(3), &Device::flex()).unwrap()
+    }
+
+    fn series(rows: usize) -> Vec<f32> {
+        (0..rows * 13).map(|i| (i as f32 * 0.7).sin()).collect()
+    }
+
+    #[test]
+    fn functions_have_the_lengths_that_they_promise() {
+        let model = model(true);
+        for f in model.functions() {
+            let input = vec![0.25; 3 * f.input_length];
+            assert_eq!(model.apply(f.name, &input).unwrap().len(), 3 * f.output_length, "{}", f.name);
+            assert!(model.apply(f.name, &input[1..]).is_err());
+            assert_eq!(model.apply(f.name, &[]).unwrap(), Vec::<f32>::new());
+        }
+        let text = model.apply("encoded", &[]).unwrap_err().to_string();
+        assert!(text.contains("encode, reconstruct"), "{text}");
+    }
+
+    #[test]
+    fn rows_do_not_depend_on_their_chunk() {
+        let model = model(true);
+        let all = series(300);
+        let together = model.apply("reconstruct", &all).unwrap();
+        let alone = model.apply("reconstruct", &all[280 * 13..281 * 13]).unwrap();
+        for (a, b) in together[280 * 13..281 * 13].iter().zip(&alone) {
+            assert!((a - b).abs() < 1e-6);
+        }
+    }
+
+    #[test]
+    fn plain_reconstruction_is_decoding_what_was_encoded() {
+        let (with, without) = (model(true), model(false));
+        let x = series(4);
+        let plain = with.apply("reconstruct_plain", &x).unwrap();
+        assert_eq!(plain, with.apply("decode", &with.apply("encode", &x).unwrap()).unwrap());
+        assert_ne!(plain, with.apply("reconstruct", &x).unwrap());
+        assert_eq!(plain, without.apply("reconstruct", &x).unwrap());
+    }
+
+    #[test]
+    fn filters_are_those_of_the_convolutions() {
+        let filters = model(true).filters();
+        let shapes: Vec<_> = filters.iter().map(|f| (f.layer.as_str(), f.shape)).collect();
+        let expected =
+            [("encoder.0", [3, 1, 5]), ("encoder.1", [4, 3, 3]), ("decoder.0", [3, 4, 3]), ("decoder.1", [1, 3, 5])];
+        assert_eq!(shapes, expected);
+        assert!(filters.iter().all(|f| f.values.len() == f.shape.iter().product::<usize>()));
+    }
+
+    #[test]
+    fn a_folder_gives_the_same_model_back_or_says_what_is_wrong() {
+        let folder = tempfile::tempdir().unwrap();
+        let model = model(true);
+        model.save_weights(folder.path()).unwrap();
+        let write = |stage: &str, time_points: usize| {
+            let config = serde_json::json!({
+                "stage": stage, "options": model.config(), "time_points": time_points, "version": "0.1.0"
+            });
+            fs::write(folder.path().join("config.json"), config.to_string()).unwrap();
+        };
+        let error = |text: &str| {
+            let e = DistDca::load(folder.path()).unwrap_err();
+            assert!(e.is_input() && e.to_string().contains(text), "{e}");
+        };
+        error("config.json");
+        write("dist_dca", 13);
+        let read = DistDca::load(folder.path()).unwrap();
+        assert_eq!(read.config(), model.config());
+        assert_eq!(read.apply("encode", &series(2)).unwrap(), model.apply("encode", &series(2)).unwrap());
+        write("ridge", 13);
+        error("stage `ridge`");
+        write("dist_dca", 40);
+        error("to_hidden.weight");
+        write("dist_dca", 13);
+        fs::write(folder.path().join(WEIGHTS), b"short").unwrap();
+        error(WEIGHTS);
+    }
+}

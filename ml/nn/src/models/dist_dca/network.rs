@@ -114,3 +114,87 @@ impl Network {
         signal.square().sum() * 0.5 + features.square().sum() * (0.5 * f64::from(config.lambda))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::{
+        layers::gradient_check::{ramp, tensor},
+        models::dist_dca::DistDcaConfig,
+        parameters::{ParameterLayout, pack_gradients, unpack},
+    };
+
+    fn small(switches: bool, pools: usize) -> DistDcaConfig {
+        DistDcaConfig {
+            hidden: Some(3),
+            filters: vec![2, 3],
+            kernels: vec![3, 4],
+            pools,
+            switches,
+            lambda: 0.3,
+            ..DistDcaConfig::default()
+        }
+    }
+
+    #[test]
+    fn the_module_has_the_parameters_that_the_arithmetic_promises() {
+        let device = Device::flex();
+        let small = small(true, 2);
+        for (config, time_points) in [(&DistDcaConfig::default(), 284), (&small, 11), (&small, 4)] {
+            let architecture = config.architecture(time_points).unwrap();
+            let layout = ParameterLayout::of(&Network::zeros(&architecture, &device));
+            assert_eq!(layout.parameters(), architecture.parameters());
+        }
+        let architecture = DistDcaConfig::default().architecture(284).unwrap();
+        let layout = ParameterLayout::of(&Network::zeros(&architecture, &device));
+        assert_eq!(layout.parameters(), 6_020_381);
+        let names: Vec<_> = layout.entries().iter().map(|e| e.name.as_str()).collect();
+        assert_eq!(names[0], "encoder.0.weight");
+        assert_eq!(names[8..12], ["to_hidden.weight", "to_hidden.bias", "from_hidden.weight", "from_hidden.bias"]);
+        assert_eq!(names[19], "decoder.3.bias");
+    }
+
+    #[test]
+    fn any_length_comes_back_as_it_went_in() {
+        let device = Device::flex();
+        let config = DistDcaConfig { filters: vec![2, 2, 2, 2], ..DistDcaConfig::default() };
+        for time_points in (8..40).chain([71, 142, 176, 284, 1200, 4096]) {
+            let network = Network::zeros(&config.architecture(time_points).unwrap(), &device);
+            let encoded = network.encode(Tensor::ones([2, time_points], &device));
+            assert_eq!(encoded.hidden.dims(), [2, time_points]);
+            let switches = encoded.switches;
+            assert_eq!(network.decode(encoded.hidden.clone(), Some(&switches)).series.dims(), [2, time_points]);
+            assert_eq!(network.decode(encoded.hidden, None).series.dims(), [2, time_points]);
+        }
+    }
+
+    #[test]
+    fn gradients_of_the_whole_loss_equal_finite_differences() {
+        let device = Device::flex().autodiff();
+        for (switches, pools, time_points) in [(true, 2, 11), (false, 2, 11), (true, 1, 8), (false, 0, 5)] {
+            let architecture = small(switches, pools).architecture(time_points).unwrap();
+            let template = Network::zeros(&architecture, &device);
+            let values: Vec<f64> = ramp(architecture.parameters(), 5).into_iter().map(|v| 0.7 * v).collect();
+            let series = tensor::<2>(&ramp(3 * time_points, 6), [3, time_points]);
+            let loss = |values: &[f64]| {
+                let network = unpack(template.clone(), values, &device).unwrap();
+                let loss = network.loss(series.clone());
+                (network, loss)
+            };
+            let (network, value) = loss(&values);
+            let found: Vec<f64> = pack_gradients(&network, value.backward()).unwrap();
+            let step = 1e-6;
+            for i in 0..values.len() {
+                let at = |delta: f64| {
+                    let mut moved = values.clone();
+                    moved[i] += delta;
+                    loss(&moved).1.into_scalar::<f64>()
+                };
+                let expected = (at(step) - at(-step)) / (2.0 * step);
+                let tolerance = 1e-6 * (1.0 + expected.abs());
+                assert!((found[i] - expected).abs() < tolerance, "parameter {i}: {} != {expected}", found[i]);
+            }
+        }
+    }
+}
