@@ -5,7 +5,10 @@ use crate::{
     charts::{Axes, BLUE, FAINT_INK, GREEN, ORANGE, SCALE, builder, mesh, range, svg, thinned},
 };
 use maud::PreEscaped;
-use plotters::{coord::ranged1d::ValueFormatter, prelude::*};
+use plotters::{
+    coord::ranged1d::{AsRangedCoord, ValueFormatter},
+    prelude::*,
+};
 use std::ops::Range;
 use voxelflow_stage::History;
 
