@@ -70,18 +70,21 @@
       const mm = [0, 1, 2].map((r) => origin[r] + [0, 1, 2].reduce((s, c) => s + affine[3 * r + c] * at[c], 0));
       const i = index(at);
       const part = colours ? (colours[i] ? (colours[i] - 1) / 254 : null) : grey[i] / 255;
-      const value = part === null ? "no value drawn" : `value ≈ ${(low + part * (high - low)).toPrecision(3)} ${data.unit}`;
+      const value = part === null ? "no value drawn" : `value ≈ ${Number((low + part * (high - low)).toPrecision(3))} ${data.unit}`;
       output.textContent = `x, y, z = ${mm.map((m) => m.toFixed(1)).join(", ")} mm · ${value} · ` +
         `${mirror ? "radiological" : "neurological"} · click or drag to move`;
     };
     box.hidden = false;
     draw();
   };
-  // Volumes are unpacked when they come near the window, so that a page of many maps opens at once.
-  const boxes = document.querySelectorAll(".viewer");
-  if (!("IntersectionObserver" in window)) { boxes.forEach(start); return; }
+  // The first volumes are unpacked at once, the others when they come near the window, so that a page of many
+  // maps opens quickly.
+  const boxes = [...document.querySelectorAll(".viewer")];
+  const later = "IntersectionObserver" in window ? boxes.splice(4) : [];
+  boxes.forEach(start);
+  if (!later.length) return;
   const watcher = new IntersectionObserver((entries) => entries.forEach((entry) => {
     if (entry.isIntersecting) { watcher.unobserve(entry.target); start(entry.target); }
   }), { rootMargin: "800px" });
-  boxes.forEach((box) => { box.hidden = false; watcher.observe(box); });
+  later.forEach((box) => { box.hidden = false; watcher.observe(box); });
 })();

@@ -99,16 +99,21 @@ where
         .light_line_style(TRANSPARENT)
         .bold_line_style(GRID.stroke_width(SCALE))
         .axis_style(FAINT_INK.stroke_width(SCALE))
-        .label_style(text(11, &FAINT_INK))
-        .axis_desc_style(text(12, &INK))
+        .label_style(text(12, &FAINT_INK))
+        .axis_desc_style(text(13, &INK))
         .x_desc(axes.x)
         .y_desc(axes.y)
         .x_labels(axes.x_labels)
         .y_labels(axes.y_labels)
-        .x_label_formatter(&|v| quantity::number(*v, 4))
-        .y_label_formatter(&|v| quantity::number(*v, 3))
+        .x_label_formatter(&|v| quantity::number(nearly(*v), 4))
+        .y_label_formatter(&|v| quantity::number(nearly(*v), 3))
         .draw()?;
     Ok(())
+}
+
+/// A tick's value without the rounding error of counting up to it: `−1e-16` is 0.
+fn nearly(value: f64) -> f64 {
+    if value.abs() < 1e-12 { 0.0 } else { value }
 }
 
 /// A builder with the margins that all charts share.

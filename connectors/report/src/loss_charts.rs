@@ -134,7 +134,7 @@ where
 {
     let ends = (x_range.start, x_range.end);
     let mut chart = builder(area, 64).build_cartesian_2d(x_range, y_range)?;
-    mesh(&mut chart, Axes { x, y, x_labels: 7, y_labels: 6 })?;
+    mesh(&mut chart, Axes { x, y, x_labels: 7, y_labels: 12 })?;
     if let Some(initial) = curves.initial {
         let dash = DashedLineSeries::new(
             [(ends.0, initial), (ends.1, initial)],

@@ -85,7 +85,7 @@ fn ortho_caption(
     let unit = unit(map);
     let [x, y, z] = picture.ras.millimetres(at).map(|v| number((v * 10.0).round() / 10.0, 4));
     let mut caption = format!(
-        "Sagittal, coronal and axial slice through {why}: x, y, z = {x}, {y}, {z} mm, value {value}{unit}. {} ",
+        "Sagittal, coronal and axial slice through {why}: x, y, z = {x}, {y}, {z} mm (value {value}{unit}). {} ",
         sides(convention)
     );
     let scale = picture.scale;

@@ -71,10 +71,10 @@ impl<'a> Ras<'a> {
         for axis in 0..3 {
             let last = view.shape[axis] - 1;
             let sign = if reversed[axis] { -1.0 } else { 1.0 };
-            for row in 0..3 {
-                let step = affine[row][order[axis]];
-                view.affine[row][axis] = sign * step;
-                view.affine[row][3] += if reversed[axis] { step * last as f64 } else { 0.0 };
+            for (row, stored_row) in view.affine.iter_mut().zip(affine) {
+                let step = stored_row[order[axis]];
+                row[axis] = sign * step;
+                row[3] += if reversed[axis] { step * last as f64 } else { 0.0 };
             }
             if reversed[axis] {
                 view.first += view.strides[axis] * last as isize;

@@ -72,17 +72,23 @@ fn history() -> History {
         compute_seconds: 0.021,
         sync_seconds: 0.006,
     });
-    let epochs = (0..4u64).map(|epoch| EpochRecord {
-        epoch,
-        samples: 51_200,
-        loss: 60.0 * (-(epoch as f64)).exp() + 3.9,
-        validation_loss: Some(62.0 * (-(epoch as f64)).exp() + 4.6),
-        seconds: 3.1,
+    let steps: Vec<StepRecord> = steps.collect();
+    let epochs = steps.chunks(100).map(|rounds| {
+        let loss = rounds.iter().map(|s| s.loss).sum::<f64>() / rounds.len() as f64;
+        let last = rounds[rounds.len() - 1];
+        EpochRecord {
+            epoch: last.epoch,
+            samples: 51_200,
+            loss,
+            validation_loss: Some(last.loss * 1.1),
+            seconds: 3.1,
+        }
     });
+    let epochs = epochs.collect();
     History {
         initial_loss: 77.8,
-        steps: steps.collect(),
-        epochs: epochs.collect(),
+        steps,
+        epochs,
         samples_per_rank: vec![51_200, 51_200, 50_960, 51_440],
         bytes_sent_per_rank: vec![96_000_000, 96_000_000, 95_500_000, 96_400_000],
     }
