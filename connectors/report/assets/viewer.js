@@ -5,9 +5,9 @@
   const bytes = (text) => Uint8Array.from(atob(text), (c) => c.charCodeAt(0));
   const numbers = (text) => text.split(" ").map(Number);
   const planes = [
-    { fixed: 0, across: 1, up: 2, name: "x" },
-    { fixed: 1, across: 0, up: 2, name: "y" },
-    { fixed: 2, across: 0, up: 1, name: "z" },
+    { fixed: 0, across: 1, up: 2, name: "x", sides: "PA" },
+    { fixed: 1, across: 0, up: 2, name: "y", sides: "LR" },
+    { fixed: 2, across: 0, up: 1, name: "z", sides: "LR" },
   ];
   const element = (name, parent) => parent.appendChild(document.createElement(name));
 
@@ -26,6 +26,11 @@
       const [w, h] = [shape[plane.across], shape[plane.up]];
       const column = element("div", views);
       column.style.flex = `${w * zooms[plane.across]} 1 0`;
+      const sides = element("div", column);
+      sides.className = "sides";
+      const letters = [...plane.sides];
+      if (mirror && plane.across === 0) letters.reverse();
+      letters.forEach((letter) => { element("span", sides).textContent = letter; });
       const canvas = element("canvas", column);
       canvas.width = w;
       canvas.height = h;

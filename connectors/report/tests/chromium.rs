@@ -104,4 +104,5 @@ fn the_document_has_its_sections_and_runs_nothing_hostile() {
     // The viewer has unpacked both volumes: three canvases each, and a first reading.
     assert_eq!(document.matches("<canvas").count(), 6);
     assert!(document.contains("click or drag to move"));
+    assert!(document.contains("<span>L</span><span>R</span>"));
 }
