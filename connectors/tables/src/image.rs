@@ -1,0 +1,167 @@
+//! One image file: what its header says, and its volumes one by one. The only module that reads images.
+
+use crate::{BidsName, Error, NiftiOptions, Result};
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+use voxelflow_formats::NiftiReader;
+use voxelflow_stage::Grid;
+
+/// What is known of an image from its header, its name, its sidecar and the options.
+#[derive(Clone, Debug)]
+pub(crate) struct Image {
+    /// Where it lies.
+    pub path: PathBuf,
+    /// Shape, affine and repetition time; nothing of a mask yet.
+    pub grid: Grid,
+    /// Points of every series.
+    pub volumes: usize,
+    /// Subject, session, task, run, space.
+    pub keys: BidsName,
+}
+
+/// Length and time of change of a file: a mask that was found is kept as long as they stay.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Stamp {
+    length: u64,
+    modified: Option<SystemTime>,
+}
+
+impl Image {
+    /// Reads the header of `path`.
+    pub fn probe(path: &Path, options: &NiftiOptions) -> Result<Self> {
+        let reader = NiftiReader::open(path)?;
+        let header = reader.header();
+        let name = path.display().to_string();
+        let fault = |reason: String| Error::Image { path: name.clone(), reason };
+        if header.shape.iter().any(|n| *n > usize::from(u16::MAX))
+            || u32::try_from(header.shape.iter().product::<usize>()).is_err()
+        {
+            let reason = format!("its grid of {:?} voxels is too large: 65,535 a side, 2^32 in all", header.shape);
+            return Err(fault(reason));
+        }
+        let t_r = match (options.t_r, sidecar_t_r(path)?) {
+            (Some(t_r), _) | (None, Some(t_r)) => Some(t_r),
+            (None, None) => header.t_r()?,
+        };
+        let named = BidsName::of(path);
+        let keys = BidsName {
+            subject: options.subject.clone().or(named.subject),
+            session: options.session.clone().or(named.session),
+            task: options.task.clone().or(named.task),
+            run: options.run.clone().or(named.run),
+            space: options.space.clone().or(named.space),
+        };
+        let grid = Grid {
+            shape: header.shape,
+            affine: header.affine,
+            xform_code: header.xform_code,
+            t_r,
+            mask_hash: String::new(),
+            mask_voxels: 0,
+            source: name.clone(),
+            history: Vec::new(),
+        };
+        Ok(Self { path: path.into(), grid, volumes: header.volumes, keys })
+    }
+
+    /// The path as text, for messages.
+    pub fn name(&self) -> String {
+        self.path.display().to_string()
+    }
+
+    /// Voxels of the whole grid.
+    pub fn voxels(&self) -> usize {
+        self.grid.shape.iter().product()
+    }
+
+    /// Gives every volume, `[i + ni·(j + nj·k)]`, to `each`, in order of time.
+    pub fn for_each_volume(&self, mut each: impl FnMut(&[f32]) -> Result<()>) -> Result<()> {
+        let mut reader = NiftiReader::open(&self.path)?;
+        let header = reader.header();
+        if header.shape != self.grid.shape || header.volumes != self.volumes {
+            let reason = "it has changed since the table was made: create the table again".into();
+            return Err(Error::Image { path: self.name(), reason });
+        }
+        let mut volume = Vec::new();
+        while reader.next_volume(&mut volume)? {
+            each(&volume)?;
+        }
+        Ok(())
+    }
+
+    /// The file's length and time of change.
+    pub fn stamp(&self) -> Option<Stamp> {
+        let metadata = std::fs::metadata(&self.path).ok()?;
+        Some(Stamp { length: metadata.len(), modified: metadata.modified().ok() })
+    }
+
+    /// Fails unless `self` can be rows of the same table as `first`: same grid, T and repetition time.
+    pub fn must_fit(&self, first: &Self) -> Result<()> {
+        if let Some(difference) = grid_difference(&self.grid, &first.grid) {
+            let advice = "resample it, or make one table for each grid";
+            return Err(Error::Grid { what: "image", path: self.name(), other: first.name(), difference, advice });
+        }
+        let fault = |reason: String| Err(Error::Image { path: self.name(), reason });
+        if self.volumes != first.volumes {
+            return fault(format!(
+                "it has {} volumes, but {} has {}: make one table for each length",
+                self.volumes,
+                first.name(),
+                first.volumes
+            ));
+        }
+        match (self.grid.t_r, first.grid.t_r) {
+            (Some(a), Some(b)) if (a - b).abs() < 1e-6 => Ok(()),
+            (None, None) => Ok(()),
+            (a, b) => {
+                let text = |t_r: Option<f64>| t_r.map_or("unknown".into(), |t| format!("{t} s"));
+                let (a, b) = (text(a), text(b));
+                fault(format!("its repetition time is {a}, that of {} {b}: give OPTIONS (t_r …)", first.name()))
+            }
+        }
+    }
+}
+
+/// What is different between two grids, in words; nothing when one can be laid over the other.
+pub(crate) fn grid_difference(a: &Grid, b: &Grid) -> Option<String> {
+    if a.same_space(b) {
+        return None;
+    }
+    if a.shape != b.shape {
+        let text = |s: [usize; 3]| format!("{}×{}×{}", s[0], s[1], s[2]);
+        return Some(format!("shapes {} and {}", text(a.shape), text(b.shape)));
+    }
+    let at = |grid: &Grid, voxel: [usize; 3]| {
+        let [i, j, k] = voxel.map(|n| n as f64);
+        [0, 1, 2].map(|r| {
+            let row = grid.affine[r];
+            row[0] * i + row[1] * j + row[2] * k + row[3]
+        })
+    };
+    let shift = |voxel| {
+        let (a, b) = (at(a, voxel), at(b, voxel));
+        [a[0] - b[0], a[1] - b[1], a[2] - b[2]]
+    };
+    let [x, y, z] = shift([0; 3]);
+    let corners = (0..8_usize).map(|c| [0, 1, 2].map(|axis| (c >> axis & 1) * (a.shape[axis] - 1)));
+    let largest = corners
+        .map(|c| shift(c).iter().map(|d| d * d).sum::<f64>().sqrt())
+        .fold(0.0, f64::max);
+    Some(format!("shifted by ({x:.3}, {y:.3}, {z:.3}) mm at the first voxel, at most {largest:.3} mm at a corner"))
+}
+
+/// `RepetitionTime` of the JSON file beside an image, which outranks the header.
+fn sidecar_t_r(image: &Path) -> Result<Option<f64>> {
+    let Some(name) = image.file_name().map(|n| n.to_string_lossy().into_owned()) else { return Ok(None) };
+    let sidecar = image.with_file_name(format!("{}.json", crate::bids_name::stem(&name)));
+    let Ok(text) = std::fs::read_to_string(&sidecar) else { return Ok(None) };
+    let fault = |reason: String| Error::Image { path: sidecar.display().to_string(), reason };
+    let json: serde_json::Value = serde_json::from_str(&text).map_err(|e| fault(format!("not JSON: {e}")))?;
+    match json.get("RepetitionTime") {
+        None => Ok(None),
+        Some(value) => match value.as_f64() {
+            Some(t_r) if t_r > 0.0 && t_r <= 100.0 => Ok(Some(t_r)),
+            _ => Err(fault(format!("RepetitionTime is {value}, but it is given in seconds, from 0 to 100"))),
+        },
+    }
+}

@@ -1,0 +1,156 @@
+//! Options of a NIFTI table, by the names that the language takes.
+
+use crate::Result;
+use serde::{Deserialize, Deserializer, Serialize, de::Error as _};
+use serde_json::Value;
+use voxelflow_stage::{Options, parse_options};
+
+/// Options of a NIFTI table. Values may be written as text or as numbers.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct NiftiOptions {
+    /// Path of a mask image on the same grid (its non-zero voxels are read); `auto`, nilearn's
+    /// `compute_epi_mask` of each image's mean; `none`, every voxel.
+    pub mask: String,
+    /// Subject, instead of the file name's `sub-`.
+    #[serde(deserialize_with = "text")]
+    pub subject: Option<String>,
+    /// Session, instead of `ses-`.
+    #[serde(deserialize_with = "text")]
+    pub session: Option<String>,
+    /// Task, instead of `task-`.
+    #[serde(deserialize_with = "text")]
+    pub task: Option<String>,
+    /// Run, instead of `run-`.
+    #[serde(deserialize_with = "text")]
+    pub run: Option<String>,
+    /// Space, instead of `space-`.
+    #[serde(deserialize_with = "text")]
+    pub space: Option<String>,
+    /// Repetition time in seconds, instead of the sidecar's `RepetitionTime` or the header's.
+    #[serde(deserialize_with = "seconds")]
+    pub t_r: Option<f64>,
+    /// Memory for the series of one image that is being read; more is kept in a temporary file.
+    pub memory_limit: ByteSize,
+}
+
+impl Default for NiftiOptions {
+    fn default() -> Self {
+        Self {
+            mask: "auto".into(),
+            subject: None,
+            session: None,
+            task: None,
+            run: None,
+            space: None,
+            t_r: None,
+            memory_limit: ByteSize(512 << 20),
+        }
+    }
+}
+
+impl NiftiOptions {
+    /// Reads the options by name.
+    ///
+    /// # Errors
+    /// An unknown name, with the nearest and the list; a value of the wrong kind.
+    pub fn parse(options: &Options) -> Result<Self> {
+        Ok(parse_options("a NIFTI table", options)?)
+    }
+}
+
+/// A number of bytes, written as `536870912`, `'512MB'` or `'1.5 GiB'` (both are powers of 1024).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(transparent)]
+pub struct ByteSize(pub usize);
+
+impl std::str::FromStr for ByteSize {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let text = text.trim();
+        let split = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
+        let (number, unit) = text.split_at(split);
+        let shift = match unit.trim().to_ascii_lowercase().as_str() {
+            "" | "b" => 0,
+            "k" | "kb" | "kib" => 10,
+            "m" | "mb" | "mib" => 20,
+            "g" | "gb" | "gib" => 30,
+            _ => return Err(format!("`{text}` is no size; write for example '512MB' or '2GB'")),
+        };
+        match number.parse::<f64>() {
+            Ok(number) if number > 0.0 => Ok(Self((number * f64::from(1_u32 << shift)) as usize)),
+            _ => Err(format!("`{text}` is no size; write for example '512MB' or '2GB'")),
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for ByteSize {
+    fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
+        match Value::deserialize(d)? {
+            Value::Number(n) => n.to_string().parse().map_err(D::Error::custom),
+            Value::String(s) => s.parse().map_err(D::Error::custom),
+            other => Err(D::Error::custom(format!("`{other}` is no size; write for example '512MB'"))),
+        }
+    }
+}
+
+fn text<'de, D: Deserializer<'de>>(d: D) -> Result<Option<String>, D::Error> {
+    match Value::deserialize(d)? {
+        Value::Null => Ok(None),
+        Value::String(s) => Ok(Some(s)),
+        Value::Number(n) => Ok(Some(n.to_string())),
+        other => Err(D::Error::custom(format!("`{other}` is no text"))),
+    }
+}
+
+fn seconds<'de, D: Deserializer<'de>>(d: D) -> Result<Option<f64>, D::Error> {
+    let number = match Value::deserialize(d)? {
+        Value::Null => return Ok(None),
+        Value::Number(n) => n.as_f64(),
+        Value::String(s) => s.trim().parse().ok(),
+        _ => None,
+    };
+    match number {
+        Some(t_r) if t_r > 0.0 && t_r.is_finite() => Ok(Some(t_r)),
+        _ => Err(D::Error::custom("it is a time in seconds greater than 0, for example 0.72")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use serde_json::json;
+
+    fn parse(value: &Value) -> Result<NiftiOptions> {
+        NiftiOptions::parse(value.as_object().unwrap())
+    }
+
+    #[test]
+    fn text_and_numbers_mean_the_same() {
+        let as_text = parse(&json!({"run": "1", "t_r": "0.72", "memory_limit": "2 MB"})).unwrap();
+        let as_numbers = parse(&json!({"run": 1, "t_r": 0.72, "memory_limit": 2 << 20})).unwrap();
+        assert_eq!(as_text, as_numbers);
+        assert_eq!((as_text.run.as_deref(), as_text.t_r, as_text.memory_limit.0), (Some("1"), Some(0.72), 2 << 20));
+    }
+
+    #[test]
+    fn a_wrong_name_answers_with_the_nearest() {
+        let text = parse(&json!({"maks": "none"})).unwrap_err().to_string();
+        assert!(text.contains("did you mean `mask`?"), "{text}");
+    }
+
+    #[test]
+    fn a_wrong_value_says_what_is_right() {
+        for (options, says) in [
+            (json!({"t_r": "-1"}), "0.72"),
+            (json!({"t_r": "fast"}), "0.72"),
+            (json!({"memory_limit": "much"}), "512MB"),
+            (json!({"memory_limit": 0}), "512MB"),
+        ] {
+            let e = parse(&options).unwrap_err();
+            assert!(e.is_input() && e.to_string().contains(says), "{e}");
+        }
+    }
+}
