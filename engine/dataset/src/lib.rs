@@ -1,3 +1,60 @@
 //! Dataset: partitioned rows, described lazily and run by an action.
+//!
+//! ```text
+//!   Engine ──read──► Dataset ──verbs──► Dataset ──action──► rows, files, a model
+//!     │                │ LogicalPlan: DataFusion's nodes and ours (nodes/)
+//!     │                └ user code by name (functions/)
+//!     └ DataFusion session · StagePlanner · models · working folder
+//! ```
+//!
+//! The engine knows Arrow and DataFusion, nothing of what rows mean. Its plans hold names and numbers only, no
+//! closures, so that they can be sent to another process of the same build.
+//!
+//! ```
+//! use datafusion::{arrow::{array::{Int64Array, RecordBatch}, error::ArrowError}, prelude::{col, lit}};
+//! use std::sync::Arc;
+//! use voxelflow_dataset::{Engine, EngineConfig, NoStages, function, session_context};
+//!
+//! # #[tokio::main]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let context = session_context(Vec::new(), &EngineConfig::default())?;
+//! let engine = Engine::new(context, Arc::new(NoStages), std::env::temp_dir());
+//! let numbers: Arc<Int64Array> = Arc::new((0..100).collect());
+//! let rows = engine.from_batches(&[RecordBatch::try_from_iter([("n", numbers as _)])?], 4)?;
+//! let kept = rows
+//!     .filter(col("n").gt_eq(lit(10)))
+//!     .map_partitions(function!(|batch, rows: usize| batch.slice(0, batch.num_rows().min(*rows))), 5);
+//! assert_eq!(kept.count().await?, 20);
+//! # Ok(())
+//! # }
+//! ```
+
+mod actions;
+mod dataset;
+mod engine;
+mod error;
+pub mod functions;
+mod keys;
+mod no_stages;
+pub mod nodes;
+mod parquet_sink;
+mod partitions;
+mod persist;
+mod row_hash;
+mod session_context;
 mod stage_planner;
+mod target;
+mod train;
+mod transformations;
+
+pub use dataset::Dataset;
+pub use engine::Engine;
+pub use error::{Error, Result};
+pub use functions::{Accumulator, Broadcast, Function};
+pub use keys::{Grouped, ReduceOp};
+pub use no_stages::NoStages;
+pub use parquet_sink::{WriteOptions, WriteSummary};
+pub use partitions::LEDGER_LABEL;
+pub use session_context::{EngineConfig, ExtensionPlanners, session_context, session_state};
 pub use stage_planner::{OptionMap, StageError, StagePlanner, TrainRequest};
+pub use train::{ModelFunction, StageSpec, TrainConfig, TrainedModel, TrainingHistory};

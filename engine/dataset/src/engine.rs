@@ -1,0 +1,277 @@
+//! The engine: where datasets come from, and what they share while they are planned and run.
+
+use crate::{
+    Dataset, StagePlanner,
+    error::{Error, Result, similar},
+    functions::{Accumulate, Accumulator, Accumulators, Broadcast, Broadcasts},
+    persist::PersistedPlans,
+};
+use arrow::{compute::concat_batches, datatypes::SchemaRef, record_batch::RecordBatch};
+use datafusion::{
+    datasource::{MemTable, provider_as_source},
+    logical_expr::{LogicalPlan, LogicalPlanBuilder},
+    prelude::{ParquetReadOptions, SessionContext},
+};
+use serde::Serialize;
+use std::{
+    collections::BTreeMap,
+    fmt,
+    path::{Path, PathBuf},
+    sync::{
+        Arc, PoisonError, RwLock,
+        atomic::{AtomicU64, Ordering},
+    },
+};
+
+/// A DataFusion session, the stages, the models by name, and a folder to work in. Cheap to clone; clones are
+/// the same engine.
+#[derive(Clone)]
+pub struct Engine {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    context: SessionContext,
+    planner: Arc<dyn StagePlanner>,
+    work_dir: PathBuf,
+    models: RwLock<BTreeMap<String, PathBuf>>,
+    accumulators: Arc<Accumulators>,
+    broadcasts: Arc<Broadcasts>,
+    persisted: PersistedPlans,
+    next_number: AtomicU64,
+    models_registered: AtomicU64,
+}
+
+impl fmt::Debug for Engine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Engine")
+            .field("session", &self.shared.context.session_id())
+            .field("work_dir", &self.shared.work_dir)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Engine {
+    /// An engine on `context` (see [`session_context`](crate::session_context)) that keeps models and persisted
+    /// datasets under `work_dir`, which is made when first needed. Functions of the stages are registered.
+    pub fn new(
+        context: SessionContext,
+        planner: Arc<dyn StagePlanner>,
+        work_dir: impl Into<PathBuf>,
+    ) -> Self {
+        let (accumulators, broadcasts) = (Arc::<Accumulators>::default(), Arc::<Broadcasts>::default());
+        {
+            let state = context.state_ref();
+            let mut state = state.write();
+            let config = state.config_mut();
+            config.set_extension(Arc::clone(&accumulators));
+            config.set_extension(Arc::clone(&broadcasts));
+        }
+        for function in planner.model_functions().into_iter().chain(planner.series_functions()) {
+            context.register_udf(function.as_ref().clone());
+        }
+        let shared = Shared {
+            context,
+            planner,
+            work_dir: work_dir.into(),
+            models: RwLock::default(),
+            accumulators,
+            broadcasts,
+            persisted: PersistedPlans::default(),
+            next_number: AtomicU64::new(0),
+            models_registered: AtomicU64::new(0),
+        };
+        Self { shared: Arc::new(shared) }
+    }
+
+    /// The DataFusion session.
+    pub fn context(&self) -> &SessionContext {
+        &self.shared.context
+    }
+
+    /// The stages.
+    pub fn planner(&self) -> &Arc<dyn StagePlanner> {
+        &self.shared.planner
+    }
+
+    /// The folder to work in.
+    pub fn work_dir(&self) -> &Path {
+        &self.shared.work_dir
+    }
+
+    pub(crate) fn persisted(&self) -> &PersistedPlans {
+        &self.shared.persisted
+    }
+
+    pub(crate) fn broadcasts(&self) -> &Arc<Broadcasts> {
+        &self.shared.broadcasts
+    }
+
+    /// A number that this engine has not given before.
+    pub(crate) fn next_number(&self) -> u64 {
+        self.shared.next_number.fetch_add(1, Ordering::Relaxed)
+    }
+}
+
+/// Where datasets come from.
+impl Engine {
+    /// The rows of `plan`.
+    pub fn dataset(&self, plan: LogicalPlan) -> Dataset {
+        Dataset::new(self.clone(), Ok(plan))
+    }
+
+    /// The rows of a Parquet file, or of all Parquet files of a folder, by path or URL. Reads their schema only.
+    ///
+    /// # Errors
+    /// A path that does not exist, or files that are no Parquet.
+    pub async fn read_parquet(&self, location: &str) -> Result<Dataset> {
+        if !location.contains("://") && !Path::new(location).exists() {
+            return Err(Error::target(
+                location,
+                "no such file or folder: give a Parquet file or a folder of them",
+            ));
+        }
+        let extension = Path::new(location).extension().and_then(|e| e.to_str()).map(|e| format!(".{e}"));
+        let mut options = ParquetReadOptions::default().skip_metadata(false);
+        if let Some(extension) = extension.as_deref().filter(|_| !Path::new(location).is_dir()) {
+            options.file_extension = extension;
+        }
+        let frame = self.context().read_parquet(location, options).await;
+        let frame = frame.map_err(|e| match Error::from(e) {
+            Error::Execution { source_error } => {
+                Error::target(location, crate::error::describe(&source_error))
+            }
+            own => own,
+        })?;
+        if frame.schema().fields().is_empty() {
+            return Err(Error::target(location, "no Parquet files in this folder"));
+        }
+        Ok(self.dataset(frame.into_unoptimized_plan()))
+    }
+
+    /// The rows of a table that is registered with the session.
+    ///
+    /// # Errors
+    /// A table that is not there.
+    pub async fn read_table(&self, name: &str) -> Result<Dataset> {
+        let frame = self.context().table(name).await.map_err(|e| Error::planning("read_table", e))?;
+        Ok(self.dataset(frame.into_unoptimized_plan()))
+    }
+
+    /// The rows of a query.
+    ///
+    /// # Errors
+    /// A query that cannot be parsed or planned.
+    pub async fn sql(&self, query: &str) -> Result<Dataset> {
+        let frame = self.context().sql(query).await.map_err(|e| Error::planning("sql", e))?;
+        Ok(self.dataset(frame.into_unoptimized_plan()))
+    }
+
+    /// Rows from memory, dealt out to `partitions` partitions of neighbouring rows, in their order.
+    ///
+    /// # Errors
+    /// No batches at all (their schema is needed), or batches of different schemas.
+    pub fn from_batches(&self, batches: &[RecordBatch], partitions: usize) -> Result<Dataset> {
+        let Some(first) = batches.first() else {
+            return Err(Error::plan(
+                "from_batches",
+                "no batches: give at least one, even empty, for its schema",
+            ));
+        };
+        let parts = deal_out(&first.schema(), batches, partitions.max(1))?;
+        let table =
+            MemTable::try_new(first.schema(), parts).map_err(|e| Error::planning("from_batches", e))?;
+        let name = format!("memory_{}", self.next_number());
+        let plan = LogicalPlanBuilder::scan(name, provider_as_source(Arc::new(table)), None);
+        let plan =
+            plan.and_then(LogicalPlanBuilder::build).map_err(|e| Error::planning("from_batches", e))?;
+        Ok(self.dataset(plan))
+    }
+}
+
+/// Partition `p` of `n` gets the rows from `rows·p/n` to `rows·(p+1)/n`, as slices of the batches.
+fn deal_out(schema: &SchemaRef, batches: &[RecordBatch], partitions: usize) -> Result<Vec<Vec<RecordBatch>>> {
+    let unfit = |e| Error::plan("from_batches", format!("the batches do not have one schema: {e}"));
+    let rows: usize = batches.iter().map(RecordBatch::num_rows).sum();
+    let mut parts = Vec::with_capacity(partitions);
+    for p in 0..partitions {
+        let (from, to) = (rows * p / partitions, rows * (p + 1) / partitions);
+        let (mut start, mut part) = (0, Vec::new());
+        for batch in batches {
+            let end = start + batch.num_rows();
+            let (a, b) = (from.max(start), to.min(end));
+            if a < b {
+                // A copy of one batch gives it the common schema and checks that it fits.
+                part.push(concat_batches(schema, [&batch.slice(a - start, b - a)]).map_err(unfit)?);
+            }
+            start = end;
+        }
+        parts.push(part);
+    }
+    Ok(parts)
+}
+
+/// What functions in plans share with the driver.
+impl Engine {
+    /// A sum, from 0, that named functions add to; hand it to them in their arguments.
+    pub fn accumulator<T: Accumulate>(&self, name: &str) -> Accumulator<T> {
+        self.shared.accumulators.reset(name);
+        Accumulator::named(name)
+    }
+
+    /// What has been added so far. Sums reach the driver when a partition ends.
+    pub fn accumulated<T: Accumulate>(&self, accumulator: &Accumulator<T>) -> T {
+        T::from_total(self.shared.accumulators.get(accumulator.name()))
+    }
+
+    /// Keeps `value` for all partitions; hand the handle to functions in their arguments.
+    ///
+    /// # Errors
+    /// A value that serde cannot write.
+    pub fn broadcast<T: Serialize + Send + Sync + 'static>(&self, value: T) -> Result<Broadcast<T>> {
+        self.shared.broadcasts.put(value)
+    }
+
+    /// Forgets a broadcast value; plans that still read it fail.
+    pub fn forget<T>(&self, broadcast: &Broadcast<T>) {
+        self.shared.broadcasts.remove(broadcast.id());
+    }
+}
+
+/// Models by name.
+impl Engine {
+    /// Makes the model in `folder` known as `name`.
+    pub fn register_model(&self, name: &str, folder: impl Into<PathBuf>) {
+        let mut models = self.shared.models.write().unwrap_or_else(PoisonError::into_inner);
+        models.insert(name.to_owned(), folder.into());
+        self.shared.models_registered.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// How often a model was registered: a plan that names a model's folder may mean another model since.
+    pub(crate) fn models_registered(&self) -> u64 {
+        self.shared.models_registered.load(Ordering::Relaxed)
+    }
+
+    /// The folder of the model `name`.
+    ///
+    /// # Errors
+    /// [`Error::UnknownName`] with similar names.
+    pub fn model_folder(&self, name: &str) -> Result<PathBuf> {
+        let models = self.shared.models.read().unwrap_or_else(PoisonError::into_inner);
+        models.get(name).cloned().ok_or_else(|| Error::UnknownName {
+            kind: "model",
+            name: name.to_owned(),
+            nearest: similar(name, models.keys().map(String::as_str)),
+        })
+    }
+
+    /// All models and their folders, by name.
+    pub fn models(&self) -> BTreeMap<String, PathBuf> {
+        self.shared.models.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Where a model called `name` is kept unless told otherwise.
+    pub fn default_model_folder(&self, name: &str) -> PathBuf {
+        self.shared.work_dir.join("models").join(name)
+    }
+}

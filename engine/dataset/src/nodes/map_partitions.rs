@@ -1,0 +1,302 @@
+//! A named function over the batches of every partition, streamed: one batch is in hand at a time.
+
+use super::{only_child, only_input, unordered};
+use crate::{
+    Error,
+    functions::{Accumulators, BoundFunction, Broadcasts, FunctionCall, FunctionContext},
+};
+use arrow::{
+    datatypes::{Schema, SchemaRef},
+    record_batch::{RecordBatch, RecordBatchOptions},
+};
+use datafusion::{
+    common::{DFSchema, DFSchemaRef, tree_node::TreeNodeRecursion},
+    error::Result,
+    execution::TaskContext,
+    logical_expr::{Expr, LogicalPlan, UserDefinedLogicalNodeCore},
+    physical_expr::PhysicalExpr,
+    physical_plan::{
+        DisplayAs, DisplayFormatType, ExecutionPlan, ExecutionPlanProperties, PlanProperties,
+        SendableRecordBatchStream,
+        metrics::{BaselineMetrics, ExecutionPlanMetricsSet, MetricsSet},
+        stream::RecordBatchStreamAdapter,
+    },
+};
+use futures::{Stream, StreamExt, TryStreamExt, stream};
+use std::{cmp::Ordering, collections::VecDeque, fmt, sync::Arc};
+
+/// `map_partitions`, `flat_map` and `foreach_partition`: they differ in the batches that a function gives.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct MapPartitionsNode {
+    pub(crate) call: FunctionCall,
+    /// The function is called for its effect; what it gives is dropped.
+    pub(crate) discard: bool,
+    input: LogicalPlan,
+    schema: DFSchemaRef,
+}
+
+impl MapPartitionsNode {
+    /// Rows of `schema` from `input`'s.
+    pub(crate) fn try_new(
+        input: LogicalPlan,
+        call: FunctionCall,
+        schema: &Schema,
+        discard: bool,
+    ) -> Result<Self> {
+        let schema = Arc::new(DFSchema::try_from(schema.clone())?);
+        Ok(Self { call, discard, input, schema })
+    }
+
+    pub(super) fn execution(&self, input: Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>> {
+        let schema = Arc::new(self.schema.as_arrow().clone());
+        Ok(Arc::new(MapPartitionsExec::try_new(input, self.call.clone(), schema, self.discard)?))
+    }
+}
+
+impl PartialOrd for MapPartitionsNode {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        (&self.call, &self.input).partial_cmp(&(&other.call, &other.input))
+    }
+}
+
+impl UserDefinedLogicalNodeCore for MapPartitionsNode {
+    fn name(&self) -> &str {
+        "MapPartitions"
+    }
+    fn inputs(&self) -> Vec<&LogicalPlan> {
+        vec![&self.input]
+    }
+    fn schema(&self) -> &DFSchemaRef {
+        &self.schema
+    }
+    fn expressions(&self) -> Vec<Expr> {
+        Vec::new()
+    }
+    fn fmt_for_explain(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        write!(f, "MapPartitions: {} {}", self.call.display_name(), self.call.arguments)
+    }
+    fn with_exprs_and_inputs(&self, _exprs: Vec<Expr>, inputs: Vec<LogicalPlan>) -> Result<Self> {
+        Ok(Self { input: only_input(inputs, self.name())?, ..self.clone() })
+    }
+}
+
+/// Executes [`MapPartitionsNode`].
+#[derive(Debug)]
+pub struct MapPartitionsExec {
+    call: FunctionCall,
+    discard: bool,
+    input: Arc<dyn ExecutionPlan>,
+    properties: Arc<PlanProperties>,
+    metrics: ExecutionPlanMetricsSet,
+}
+
+impl MapPartitionsExec {
+    /// # Errors
+    /// A function that this build does not know, or arguments that it does not take.
+    pub(crate) fn try_new(
+        input: Arc<dyn ExecutionPlan>,
+        call: FunctionCall,
+        schema: SchemaRef,
+        discard: bool,
+    ) -> Result<Self> {
+        call.resolve()?;
+        let properties = unordered(schema, input.output_partitioning().partition_count(), &input);
+        Ok(Self { call, discard, input, properties, metrics: ExecutionPlanMetricsSet::new() })
+    }
+}
+
+impl DisplayAs for MapPartitionsExec {
+    fn fmt_as(&self, _: DisplayFormatType, f: &mut fmt::Formatter) -> fmt::Result {
+        write!(f, "MapPartitionsExec: {}", self.call.display_name())
+    }
+}
+
+impl ExecutionPlan for MapPartitionsExec {
+    fn name(&self) -> &str {
+        "MapPartitionsExec"
+    }
+    fn properties(&self) -> &Arc<PlanProperties> {
+        &self.properties
+    }
+    fn children(&self) -> Vec<&Arc<dyn ExecutionPlan>> {
+        vec![&self.input]
+    }
+    /// The partitions are the user's.
+    fn benefits_from_input_partitioning(&self) -> Vec<bool> {
+        vec![false]
+    }
+    fn apply_expressions(
+        &self,
+        _f: &mut dyn FnMut(&Arc<dyn PhysicalExpr>) -> Result<TreeNodeRecursion>,
+    ) -> Result<TreeNodeRecursion> {
+        Ok(TreeNodeRecursion::Continue)
+    }
+    fn with_new_children(
+        self: Arc<Self>,
+        children: Vec<Arc<dyn ExecutionPlan>>,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        let input = only_child(children, self.name())?;
+        Ok(Arc::new(Self::try_new(input, self.call.clone(), self.schema(), self.discard)?))
+    }
+    fn metrics(&self) -> Option<MetricsSet> {
+        Some(self.metrics.clone_inner())
+    }
+    fn execute(&self, partition: usize, context: Arc<TaskContext>) -> Result<SendableRecordBatchStream> {
+        let partitions = self.properties.partitioning.partition_count();
+        let caller = Caller::new(self.call.resolve()?, self.schema(), partition, partitions, &context);
+        let batches = self.input.execute(partition, context)?;
+        let metrics = BaselineMetrics::new(&self.metrics, partition);
+        let mapped = map_stream(batches, caller, self.discard);
+        let counted = mapped.inspect_ok(move |batch| metrics.record_output(batch.num_rows()));
+        Ok(Box::pin(RecordBatchStreamAdapter::new(self.schema(), counted)))
+    }
+}
+
+fn map_stream(
+    input: SendableRecordBatchStream,
+    caller: Caller,
+    discard: bool,
+) -> impl Stream<Item = Result<RecordBatch>> {
+    let start = (input, caller, VecDeque::new());
+    stream::try_unfold(start, move |(mut input, mut caller, mut ready)| async move {
+        loop {
+            if let Some(batch) = ready.pop_front() {
+                return Ok(Some((batch, (input, caller, ready))));
+            }
+            match input.next().await {
+                None => return Ok(None),
+                Some(Err(e)) => {
+                    caller.fail();
+                    return Err(e);
+                }
+                Some(Ok(batch)) if discard => caller.call_for_effect(batch)?,
+                Some(Ok(batch)) => ready.extend(caller.call(batch)?),
+            }
+        }
+    })
+}
+
+/// Calls a function for one partition and says which partition and function it was if that fails.
+pub(super) struct Caller {
+    function: BoundFunction,
+    context: FunctionContext,
+    accumulators: Option<Arc<Accumulators>>,
+    schema: SchemaRef,
+    partition: usize,
+    partitions: usize,
+    failed: bool,
+}
+
+impl Caller {
+    pub(super) fn new(
+        function: BoundFunction,
+        schema: SchemaRef,
+        partition: usize,
+        partitions: usize,
+        task: &TaskContext,
+    ) -> Self {
+        let config = task.session_config();
+        Self {
+            function,
+            context: FunctionContext::new(config.get_extension::<Broadcasts>()),
+            accumulators: config.get_extension::<Accumulators>(),
+            schema,
+            partition,
+            partitions,
+            failed: false,
+        }
+    }
+
+    /// The partition has failed: what its functions added is not to be counted.
+    pub(super) fn fail(&mut self) {
+        self.failed = true;
+    }
+
+    fn call_for_effect(&mut self, batch: RecordBatch) -> Result<()> {
+        let outcome = self.function.call(batch, &self.context);
+        outcome.map(drop).map_err(|reason| self.failure(reason))
+    }
+
+    /// The function's batches, all of the planned schema, the empty ones dropped.
+    pub(super) fn call(&mut self, batch: RecordBatch) -> Result<Vec<RecordBatch>> {
+        let batches = self.function.call(batch, &self.context).map_err(|reason| self.failure(reason))?;
+        let filled = batches.into_iter().filter(|b| b.num_rows() > 0);
+        filled.map(|b| with_schema(b, &self.schema).map_err(|reason| self.failure(reason))).collect()
+    }
+
+    fn failure(&mut self, reason: String) -> datafusion::error::DataFusionError {
+        self.fail();
+        let function = self.function.registration;
+        let error = Error::Function {
+            partition: self.partition,
+            partitions: self.partitions,
+            function: function.short_name().to_owned(),
+            location: function.location(),
+            reason,
+        };
+        error.into()
+    }
+}
+
+impl Drop for Caller {
+    fn drop(&mut self) {
+        if let (false, Some(accumulators)) = (self.failed, &self.accumulators) {
+            accumulators.merge(&self.context.totals);
+        }
+    }
+}
+
+/// `batch` under `schema`, which adds the metadata that a function's own schema lacks.
+fn with_schema(batch: RecordBatch, schema: &SchemaRef) -> Result<RecordBatch, String> {
+    let given = batch.schema();
+    let same = given.fields().len() == schema.fields().len()
+        && given
+            .fields()
+            .iter()
+            .zip(schema.fields())
+            .all(|(g, s)| g.name() == s.name() && g.data_type() == s.data_type());
+    if !same {
+        return Err(format!(
+            "it gave the columns {}, but for an empty batch it gave {}: it must give the same for every batch",
+            columns(&given),
+            columns(schema)
+        ));
+    }
+    let options = RecordBatchOptions::new().with_row_count(Some(batch.num_rows()));
+    RecordBatch::try_new_with_options(Arc::clone(schema), batch.columns().to_vec(), &options)
+        .map_err(|e| e.to_string())
+}
+
+fn columns(schema: &Schema) -> String {
+    let all: Vec<String> =
+        schema.fields().iter().map(|f| format!("{} {}", f.name(), f.data_type())).collect();
+    format!("({})", all.join(", "))
+}
+
+/// The schema that `call` gives for rows of `input`: that of its answer to an empty batch. Metadata that the
+/// function does not set are the input's.
+pub(crate) fn output_schema(
+    call: &FunctionCall,
+    input: &SchemaRef,
+    broadcasts: &Arc<Broadcasts>,
+) -> crate::Result<Schema> {
+    let function = call.resolve()?;
+    let context = FunctionContext::new(Some(Arc::clone(broadcasts)));
+    let (name, location) = (function.registration.short_name(), function.registration.location());
+    let refuse = |reason: &str| {
+        let reason = format!(
+            "function `{name}` at {location}, called with an empty batch to learn its columns: {reason}; \
+             let it accept an empty batch, or give the schema with `map_partitions_to`"
+        );
+        Error::plan("map_partitions", reason)
+    };
+    let batches = function
+        .call(RecordBatch::new_empty(Arc::clone(input)), &context)
+        .map_err(|reason| refuse(&reason))?;
+    let schema = batches.first().ok_or_else(|| refuse("it gave no batch"))?.schema();
+    // Whether a column can be null shows only in rows that are there.
+    let fields: Vec<_> = schema.fields().iter().map(Arc::clone).collect();
+    let mut metadata = input.metadata().clone();
+    metadata.extend(schema.metadata().clone());
+    Ok(Schema::new_with_metadata(fields, metadata))
+}

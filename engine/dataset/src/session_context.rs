@@ -1,0 +1,136 @@
+//! A DataFusion session set up for datasets: our plan nodes, bounded memory, metadata that survives Parquet.
+
+use crate::{error::Result, nodes::DatasetPlanner, row_hash};
+use async_trait::async_trait;
+use datafusion::{
+    catalog::Session,
+    error::Result as PlanResult,
+    execution::{
+        SessionStateBuilder, SessionStateDefaults,
+        context::QueryPlanner,
+        memory_pool::{FairSpillPool, TrackConsumersPool},
+        object_store::ObjectStoreRegistry,
+        runtime_env::RuntimeEnvBuilder,
+    },
+    logical_expr::{LogicalPlan, ScalarUDF},
+    physical_plan::ExecutionPlan,
+    physical_planner::{DefaultPhysicalPlanner, ExtensionPlanner, PhysicalPlanner},
+    prelude::{SessionConfig, SessionContext},
+};
+use std::{collections::BTreeMap, fmt, fs, num::NonZeroUsize, path::PathBuf, sync::Arc};
+
+/// Planners of plan nodes.
+pub type ExtensionPlanners = Vec<Arc<dyn ExtensionPlanner + Send + Sync>>;
+
+/// Settings of the session below datasets.
+#[derive(Clone, Debug, Default)]
+pub struct EngineConfig {
+    /// Bytes that sorts, joins and aggregations may hold before they spill; half of the machine's memory if
+    /// not given.
+    pub memory_limit: Option<usize>,
+    /// Where they spill to; the system's folder for temporary files if not given.
+    pub temp_dir: Option<PathBuf>,
+    /// Partitions of scans, joins and aggregations; the machine's cores if not given.
+    pub target_partitions: Option<usize>,
+    /// Rows of a batch; 8,192 if not given.
+    pub batch_size: Option<usize>,
+    /// Where object stores are found by URL; local files only if not given.
+    pub object_stores: Option<Arc<dyn ObjectStoreRegistry>>,
+    /// Further settings by DataFusion's names, applied last.
+    pub settings: BTreeMap<String, String>,
+}
+
+/// A session that plans the nodes of datasets and those of `planners`.
+///
+/// # Errors
+/// A setting that does not exist or has a wrong value, a folder for temporary files that cannot be used.
+pub fn session_context(planners: ExtensionPlanners, config: &EngineConfig) -> Result<SessionContext> {
+    Ok(SessionContext::new_with_state(session_state(planners, config)?.build()))
+}
+
+/// As [`session_context`], still open for functions, table factories and rules of others.
+///
+/// # Errors
+/// As [`session_context`].
+pub fn session_state(planners: ExtensionPlanners, config: &EngineConfig) -> Result<SessionStateBuilder> {
+    let pool = FairSpillPool::new(config.memory_limit.unwrap_or_else(half_of_memory));
+    let mut runtime = RuntimeEnvBuilder::new()
+        .with_memory_pool(Arc::new(TrackConsumersPool::new(pool, NonZeroUsize::MIN.saturating_add(4))));
+    if let Some(folder) = &config.temp_dir {
+        runtime = runtime.with_temp_file_path(folder);
+    }
+    if let Some(registry) = &config.object_stores {
+        runtime = runtime.with_object_store_registry(Arc::clone(registry));
+    }
+    Ok(SessionStateBuilder::new_with_default_features()
+        .with_config(session_config(config)?)
+        .with_runtime_env(runtime.build_arc()?)
+        .with_query_planner(Arc::new(DatasetQueryPlanner::new(planners)))
+        .with_scalar_functions(scalar_functions()))
+}
+
+/// DataFusion's scalar functions and ours: the builder replaces its list rather than adding to it.
+fn scalar_functions() -> Vec<Arc<ScalarUDF>> {
+    let mut all = SessionStateDefaults::default_scalar_functions();
+    all.push(row_hash::row_hash());
+    all
+}
+
+fn session_config(config: &EngineConfig) -> Result<SessionConfig> {
+    let mut session = SessionConfig::new().with_information_schema(true);
+    let options = session.options_mut();
+    // Schema metadata (a grid, a unit) must be there again when a table is read back.
+    options.execution.parquet.skip_metadata = false;
+    // A string column has one type, whether it was just computed or read back.
+    options.execution.parquet.schema_force_view_types = false;
+    options.sql_parser.map_string_types_to_utf8view = false;
+    options.execution.parquet.pushdown_filters = true;
+    if let Some(partitions) = config.target_partitions {
+        options.execution.target_partitions = partitions.max(1);
+    }
+    if let Some(rows) = config.batch_size {
+        options.set("datafusion.execution.batch_size", &rows.max(1).to_string())?;
+    }
+    for (name, value) in &config.settings {
+        options.set(name, value)?;
+    }
+    Ok(session)
+}
+
+/// Half of the machine's memory where it says how much it has, else 2 GiB.
+fn half_of_memory() -> usize {
+    let total = fs::read_to_string("/proc/meminfo").ok().and_then(|text| {
+        let line = text.lines().find_map(|l| l.strip_prefix("MemTotal:"))?;
+        line.trim().trim_end_matches("kB").trim().parse::<usize>().ok()
+    });
+    total.map_or(2 << 30, |kib| kib * 1024 / 2)
+}
+
+/// Plans with DataFusion's planner and all extension planners.
+struct DatasetQueryPlanner {
+    planner: DefaultPhysicalPlanner,
+}
+
+impl DatasetQueryPlanner {
+    fn new(mut planners: ExtensionPlanners) -> Self {
+        planners.insert(0, Arc::new(DatasetPlanner));
+        Self { planner: DefaultPhysicalPlanner::with_extension_planners(planners) }
+    }
+}
+
+impl fmt::Debug for DatasetQueryPlanner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("DatasetQueryPlanner").finish_non_exhaustive()
+    }
+}
+
+#[async_trait]
+impl QueryPlanner for DatasetQueryPlanner {
+    async fn create_physical_plan(
+        &self,
+        plan: &LogicalPlan,
+        session: &dyn Session,
+    ) -> PlanResult<Arc<dyn ExecutionPlan>> {
+        self.planner.create_physical_plan(plan, session).await
+    }
+}

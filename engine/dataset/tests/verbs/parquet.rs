@@ -1,0 +1,157 @@
+//! Writing, reading back, persisting.
+
+use crate::fixture::{Bench, METADATA_KEY, PARTITIONS, counted, integers, lines};
+use datafusion::{
+    arrow::record_batch::RecordBatch,
+    parquet::file::reader::{FileReader, SerializedFileReader},
+    prelude::{col, lit},
+};
+use std::{fs, fs::File, sync::atomic::Ordering};
+use voxelflow_dataset::{WriteOptions, function};
+
+fn entries(folder: &std::path::Path) -> Vec<String> {
+    let mut names: Vec<String> =
+        fs::read_dir(folder).unwrap().map(|e| e.unwrap().file_name().into_string().unwrap()).collect();
+    names.sort();
+    names
+}
+
+#[tokio::test]
+async fn rows_and_metadata_survive_a_round_trip() {
+    let bench = Bench::new();
+    for partitions in PARTITIONS {
+        let path = bench.path(&format!("rows-{partitions}"));
+        let rows = bench.numbers(partitions);
+        let summary = rows.write_parquet(&path).await.unwrap();
+        assert_eq!((summary.rows, summary.files), (100, partitions));
+        let on_disk: u64 = fs::read_dir(&path).unwrap().map(|e| e.unwrap().metadata().unwrap().len()).sum();
+        assert_eq!(summary.bytes, on_disk);
+        let back = bench.engine.read_parquet(&path).await.unwrap();
+        assert_eq!(back.schema().unwrap(), rows.schema().unwrap());
+        assert_eq!(back.schema().unwrap().metadata()[METADATA_KEY], "7T");
+        assert_eq!(lines(&back).await, lines(&rows).await);
+        let file = bench.engine.read_parquet(&format!("{path}/part-00000.parquet")).await.unwrap();
+        assert_eq!(file.count().await.unwrap(), 100 / partitions);
+    }
+}
+
+#[tokio::test]
+async fn a_table_without_rows_keeps_its_columns() {
+    let bench = Bench::new();
+    let path = bench.path("none");
+    let summary = bench.numbers(3).filter(col("n").lt(lit(0))).write_parquet(&path).await.unwrap();
+    assert_eq!((summary.rows, summary.files), (0, 1));
+    let back = bench.engine.read_parquet(&path).await.unwrap();
+    assert_eq!(back.count().await.unwrap(), 0);
+    assert_eq!(back.schema().unwrap().metadata()[METADATA_KEY], "7T");
+}
+
+#[tokio::test]
+async fn row_groups_are_bounded_in_bytes() {
+    let bench = Bench::new();
+    let (rows, _) = counted(&bench.engine, 1, 40, 5_000);
+    // One batch is larger than the bound: it is written in pieces.
+    let options = WriteOptions { row_group_bytes: 64 << 10, compression_level: 0, ..WriteOptions::default() };
+    let path = bench.path("bounded");
+    rows.write_parquet_with(&path, &options).await.unwrap();
+    let reader =
+        SerializedFileReader::new(File::open(format!("{path}/part-00000.parquet")).unwrap()).unwrap();
+    let groups = reader.metadata().row_groups();
+    assert!(groups.len() > 10, "{} row groups", groups.len());
+    let largest = groups.iter().map(|g| g.total_byte_size()).max().unwrap();
+    assert!(largest < 160 << 10, "a row group of {largest} bytes");
+    assert_eq!(groups.iter().map(|g| g.num_rows()).sum::<i64>(), 200_000);
+}
+
+#[tokio::test]
+async fn a_taken_target_is_refused_or_replaced() {
+    let bench = Bench::new();
+    let path = bench.path("taken");
+    bench.numbers(2).write_parquet(&path).await.unwrap();
+    let fewer = bench.numbers(1).filter(col("n").lt(lit(10)));
+    let e = fewer.write_parquet(&path).await.unwrap_err();
+    assert!(e.to_string().contains("there is something already") && e.is_input(), "{e}");
+    fewer.write_parquet_with(&path, &WriteOptions::default().overwrite()).await.unwrap();
+    assert_eq!(bench.engine.read_parquet(&path).await.unwrap().count().await.unwrap(), 10);
+    // A table may be replaced by what is made of it.
+    let itself = bench.engine.read_parquet(&path).await.unwrap().filter(col("n").gt(lit(6)));
+    itself.write_parquet_with(&path, &WriteOptions::default().overwrite()).await.unwrap();
+    assert_eq!(bench.engine.read_parquet(&path).await.unwrap().count().await.unwrap(), 3);
+    assert_eq!(entries(bench.folder.path()), ["taken"]);
+}
+
+#[tokio::test]
+async fn a_failed_write_leaves_nothing() {
+    let bench = Bench::new();
+    let broken = bench.numbers(4).flat_map(
+        function!("breaks late", |batch| -> Result<Vec<RecordBatch>, String> {
+            if batch.num_rows() > 0 { Err("disk of dreams is full".into()) } else { Ok(vec![batch]) }
+        }),
+        (),
+    );
+    let e = broken.write_parquet(&bench.path("half")).await.unwrap_err();
+    assert!(e.to_string().contains("disk of dreams"), "{e}");
+    assert_eq!(entries(bench.folder.path()), Vec::<String>::new());
+    // What was there before a failed overwrite is there after it.
+    bench.numbers(1).write_parquet(&bench.path("half")).await.unwrap();
+    broken.write_parquet_with(&bench.path("half"), &WriteOptions::default().overwrite()).await.unwrap_err();
+    assert_eq!(bench.engine.read_parquet(&bench.path("half")).await.unwrap().count().await.unwrap(), 100);
+}
+
+#[tokio::test]
+async fn a_target_below_a_file_is_refused() {
+    let bench = Bench::new();
+    fs::write(bench.path("file"), "x").unwrap();
+    let e = bench.numbers(1).write_parquet(&bench.path("file/rows")).await.unwrap_err();
+    assert!(e.is_input() && e.to_string().contains("file/rows"), "{e}");
+}
+
+#[tokio::test]
+async fn persist_runs_once_and_unpersist_gives_the_lineage_back() {
+    let bench = Bench::new();
+    let (source, made) = counted(&bench.engine, 2, 3, 10);
+    let rows = source.filter(col("n").lt(lit(25)));
+    let persisted = rows.persist().await.unwrap();
+    assert_eq!(made.load(Ordering::SeqCst), 6);
+    assert_eq!(persisted.schema().unwrap().metadata()[METADATA_KEY], "7T");
+    assert_eq!(integers(&persisted, "n").await.len(), 50);
+    assert_eq!(integers(&rows.persist().await.unwrap(), "n").await.len(), 50);
+    assert_eq!(made.load(Ordering::SeqCst), 6, "an equal plan is read from what was kept");
+    let cache = bench.engine.work_dir().join("cache");
+    assert_eq!(entries(&cache).len(), 1);
+    let (other, _) = counted(&bench.engine, 2, 3, 10);
+    other.filter(col("n").lt(lit(25))).persist().await.unwrap();
+    assert_eq!(entries(&cache).len(), 2, "another table of the same name is another plan");
+    let again = persisted.unpersist().await.unwrap();
+    assert_eq!(entries(&cache).len(), 1);
+    assert_eq!(integers(&again, "n").await.len(), 50);
+    assert_eq!(made.load(Ordering::SeqCst), 12);
+    let Bench { engine, folder } = bench;
+    drop((engine, source, rows, persisted, again, other));
+    assert_eq!(entries(&folder.path().join("work/cache")).len(), 0, "the cache ends with the engine");
+}
+
+#[tokio::test]
+async fn a_checkpoint_stays() {
+    let bench = Bench::new();
+    let path = bench.path("checkpoint");
+    let kept = bench.numbers(3).checkpoint(&path).await.unwrap();
+    assert_eq!(integers(&kept.unpersist().await.unwrap(), "n").await, (0..100).collect::<Vec<_>>());
+    assert_eq!(entries(std::path::Path::new(&path)).len(), 3);
+}
+
+#[tokio::test]
+async fn an_object_store_gets_whole_objects() {
+    use datafusion::object_store::{ObjectStoreExt, memory::InMemory, path::Path};
+    let bench = Bench::new();
+    let url = url::Url::parse("memory://lab").unwrap();
+    let store = std::sync::Arc::new(InMemory::new());
+    bench.engine.context().register_object_store(&url, store.clone());
+    let summary = bench.numbers(2).write_parquet("memory://lab/rows").await.unwrap();
+    assert_eq!((summary.rows, summary.files), (100, 2));
+    assert!(store.head(&Path::from("rows/part-00000.parquet")).await.is_ok());
+    assert!(bench.numbers(2).write_parquet("memory://lab/rows").await.is_err());
+    let fewer = bench.numbers(1).filter(col("n").lt(lit(5)));
+    fewer.write_parquet_with("memory://lab/rows", &WriteOptions::default().overwrite()).await.unwrap();
+    assert_eq!(bench.engine.read_parquet("memory://lab/rows/").await.unwrap().count().await.unwrap(), 5);
+}
