@@ -111,12 +111,16 @@ impl CheckpointFolder {
         }
         let file = SafeTensors::deserialize(&state).ok()?;
         let vectors = manifest.optimizer_vectors.into_iter();
-        let vectors = vectors.map(|name| layout.read(&format!("{name}/"), &file).map(|values| (name, values)));
+        let vectors =
+            vectors.map(|name| layout.read(&format!("{name}/"), &file).map(|values| (name, values)));
         Some(Checkpoint {
             epoch: manifest.epoch,
             step: manifest.step,
             parameters: layout.read("", &file).ok()?,
-            optimizer: OptimizerState { vectors: vectors.collect::<Result<_>>().ok()?, steps: manifest.optimizer_steps },
+            optimizer: OptimizerState {
+                vectors: vectors.collect::<Result<_>>().ok()?,
+                steps: manifest.optimizer_steps,
+            },
             history: manifest.history,
         })
     }
@@ -191,7 +195,10 @@ mod tests {
             epoch,
             step: 10 * epoch,
             parameters: values(1.0),
-            optimizer: OptimizerState { vectors: vec![("sum_of_squares".into(), values(0.5))], steps: 10 * epoch },
+            optimizer: OptimizerState {
+                vectors: vec![("sum_of_squares".into(), values(0.5))],
+                steps: 10 * epoch,
+            },
             history: History { initial_loss: 2.5, ..History::default() },
         }
     }

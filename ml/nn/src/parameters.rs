@@ -12,7 +12,7 @@ use burn::{
 };
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
-use safetensors::{Dtype, SafeTensors, tensor::TensorView};
+use safetensors::{Dtype, SafeTensors};
 use std::{borrow::Cow, collections::HashMap, ops::Range};
 use voxelflow_stage::{Error, Result};
 
@@ -117,10 +117,19 @@ impl ParameterLayout {
             let stored = file.tensor(&name).map_err(|_| wrong("is not in the file".into()))?;
             if stored.dtype() != Dtype::F32 || stored.shape() != entry.file_shape() {
                 let expected = entry.file_shape();
-                return Err(wrong(format!("is {:?} {:?}, expected F32 {expected:?}", stored.dtype(), stored.shape())));
+                return Err(wrong(format!(
+                    "is {:?} {:?}, expected F32 {expected:?}",
+                    stored.dtype(),
+                    stored.shape()
+                )));
             }
-            let own: Vec<f32> = stored.data().as_chunks::<4>().0.iter().map(|b| f32::from_le_bytes(*b)).collect();
-            values.extend(if entry.is_matrix() { transposed(&own, entry.shape[1], entry.shape[0]) } else { own });
+            let own: Vec<f32> =
+                stored.data().as_chunks::<4>().0.iter().map(|b| f32::from_le_bytes(*b)).collect();
+            values.extend(if entry.is_matrix() {
+                transposed(&own, entry.shape[1], entry.shape[0])
+            } else {
+                own
+            });
         }
         Ok(values)
     }
@@ -205,7 +214,10 @@ pub fn pack<M: Module>(module: &M) -> Result<Vec<f32>> {
 ///
 /// # Errors
 /// A device that fails.
-pub fn pack_gradients<M: Module, E: burn::tensor::Element>(module: &M, gradients: Gradients) -> Result<Vec<E>> {
+pub fn pack_gradients<M: Module, E: burn::tensor::Element>(
+    module: &M,
+    gradients: Gradients,
+) -> Result<Vec<E>> {
     let mut visitor = Packer { gradients: Some(gradients), parts: Vec::new() };
     module.visit(&mut visitor);
     visitor.into_values()
@@ -332,7 +344,7 @@ mod tests {
         let flat = layout.initial(3);
         let bytes = to_safetensors(layout.views("", &flat).unwrap(), None).unwrap();
         let file = SafeTensors::deserialize(&bytes).unwrap();
-        let head: TensorView<'_> = file.tensor("head.weight").unwrap();
+        let head = file.tensor("head.weight").unwrap();
         assert_eq!(head.shape(), [3, 2]);
         assert_eq!(head.data()[4..8], flat[8 + 3].to_le_bytes());
         assert_eq!(layout.read("", &file).unwrap(), flat);

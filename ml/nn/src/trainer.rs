@@ -154,7 +154,10 @@ impl<'a> Trainer<'a> {
         if rows[0] > 0.0 {
             return Ok(());
         }
-        Err(Error::Data { what: "training rows".into(), reason: "there are none; check the filter of ON (…)".into() })
+        Err(Error::Data {
+            what: "training rows".into(),
+            reason: "there are none; check the filter of ON (…)".into(),
+        })
     }
 
     /// Mean loss on a bounded number of rows, spread over the ranks.

@@ -3,10 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 use serde::Deserialize;
-use voxelflow_nn::{
-    DistDca, DistDcaConfig, Objective, device,
-    models::dist_dca::DcaObjective,
-};
+use voxelflow_nn::{DistDca, DistDcaConfig, Objective, device, models::dist_dca::DcaObjective};
 use voxelflow_stage::Model;
 
 #[derive(Deserialize)]
@@ -94,9 +91,11 @@ fn outputs_and_fifty_steps_equal_pytorch() {
         let model = DistDca::try_new(&architecture, &parameters, &cpu).unwrap();
         let two = &series[..2 * case.time_points];
         let mut worst_output = 0f32;
-        for (function, expected) in
-            [("encode", &case.encode), ("reconstruct", &case.reconstruct), ("reconstruct_plain", &case.reconstruct_plain)]
-        {
+        for (function, expected) in [
+            ("encode", &case.encode),
+            ("reconstruct", &case.reconstruct),
+            ("reconstruct_plain", &case.reconstruct_plain),
+        ] {
             let difference = largest_difference(&model.apply(function, two).unwrap(), expected);
             assert!(difference < 1e-5, "{}: {function} differs by {difference}", case.name);
             worst_output = worst_output.max(difference);
@@ -108,7 +107,8 @@ fn outputs_and_fifty_steps_equal_pytorch() {
         for (step, expected) in case.losses.iter().enumerate() {
             let start = step * case.minibatch % case.series * case.time_points;
             let minibatch = &series[start..start + case.minibatch * case.time_points];
-            let loss = objective.gradient(&parameters, minibatch, &mut gradient).unwrap() / case.minibatch as f64;
+            let loss =
+                objective.gradient(&parameters, minibatch, &mut gradient).unwrap() / case.minibatch as f64;
             let difference = (loss - expected).abs() / expected;
             assert!(difference < 1e-3, "{}: step {step}: {loss} != {expected}", case.name);
             worst = worst.max(difference);

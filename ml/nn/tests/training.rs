@@ -31,11 +31,14 @@ fn estimator() -> DistDcaEstimator {
 
 /// Sines of various periods and phases, one row each.
 fn rows(range: std::ops::Range<usize>) -> Vec<f32> {
-    range.flat_map(|r| (0..T).map(move |t| ((t as f32) * (0.3 + 0.05 * (r % 7) as f32) + r as f32).sin())).collect()
+    range
+        .flat_map(|r| (0..T).map(move |t| ((t as f32) * (0.3 + 0.05 * (r % 7) as f32) + r as f32).sin()))
+        .collect()
 }
 
 fn settings() -> TrainSettings {
-    let mut settings = TrainSettings { minibatch: 4, shuffle: false, checkpoint_every: 0, ..TrainSettings::default() };
+    let mut settings =
+        TrainSettings { minibatch: 4, shuffle: false, checkpoint_every: 0, ..TrainSettings::default() };
     settings.sync.deterministic = true;
     settings.sync.optimizer.learning_rate = 0.02;
     settings.sync.deadline_seconds = 60.0;
@@ -53,7 +56,14 @@ struct Options<'a> {
 
 impl Options<'_> {
     fn new(settings: TrainSettings, feeds: Vec<Vec<f32>>) -> Self {
-        Self { settings, feeds, validation: None, checkpoints: None, progress: None, cancelled: Arc::default() }
+        Self {
+            settings,
+            feeds,
+            validation: None,
+            checkpoints: None,
+            progress: None,
+            cancelled: Arc::default(),
+        }
     }
 }
 

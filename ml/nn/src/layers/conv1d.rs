@@ -3,7 +3,11 @@
 use super::conv1d_cpu;
 use burn::{
     module::{Module, Param},
-    tensor::{Device, Tensor, module::conv1d, ops::{ConvOptions, PadMode}},
+    tensor::{
+        Device, Tensor,
+        module::conv1d,
+        ops::{ConvOptions, PadMode},
+    },
 };
 
 /// `y[o, t] = b[o] + Σ_c Σ_k w[o, c, k] · x[c, t + k − ⌊(K − 1)/2⌋]`, zero outside the input
@@ -36,7 +40,8 @@ impl Conv1d {
         let kernel = weight.dims()[2];
         let (left, right) = ((kernel - 1) / 2, kernel / 2);
         // burn pads both sides alike; what an even kernel lacks on the right is added before.
-        let x = if right > left { x.pad([(0, 0), (0, 0), (0, right - left)], PadMode::Constant(0.0)) } else { x };
+        let x =
+            if right > left { x.pad([(0, 0), (0, 0), (0, right - left)], PadMode::Constant(0.0)) } else { x };
         conv1d(x, weight, Some(bias), ConvOptions::new([1], [left], [1], 1))
     }
 }
@@ -63,7 +68,10 @@ mod tests {
     }
 
     fn layer(w: Tensor<3>, b: Tensor<1>) -> Conv1d {
-        Conv1d { weight: Param::initialized(Default::default(), w), bias: Param::initialized(Default::default(), b) }
+        Conv1d {
+            weight: Param::initialized(Default::default(), w),
+            bias: Param::initialized(Default::default(), b),
+        }
     }
 
     #[test]

@@ -18,8 +18,9 @@ use burn::{
             ops::{Backward, Ops, OpsKind},
         },
         flex::FlexTensor,
+        tensor::FloatTensor,
     },
-    tensor::{DType, Element, Tensor, TensorData, backend::tensor::FloatTensor},
+    tensor::{DType, Element, Tensor, TensorData},
 };
 use gemm::Parallelism;
 use rayon::prelude::*;
@@ -152,7 +153,7 @@ impl Shape {
         let left = (self.kernel - 1) / 2;
         let start = left.saturating_sub(k).min(self.length);
         let end = (self.length + left).saturating_sub(k).clamp(start, self.length);
-        (start..end, (start + k).saturating_sub(left))
+        (start..end, (start + k).saturating_sub(left).min(self.length))
     }
 
     /// im2col of one sample.
@@ -232,12 +233,17 @@ impl Shape {
     ) -> (Vec<E>, Vec<E>) {
         let (inputs, outputs) = (self.channels * self.length, self.filters * self.length);
         let mut columns = vec![E::ZERO; self.taps() * self.length];
-        let (mut weight_sum, mut bias_sum) = (vec![E::ZERO; self.filters * self.taps()], vec![E::ZERO; self.filters]);
+        let (mut weight_sum, mut bias_sum) =
+            (vec![E::ZERO; self.filters * self.taps()], vec![E::ZERO; self.filters]);
         let mut to_x = to_x.chunks_exact_mut(inputs);
         for (x, output) in x.chunks_exact(inputs).zip(output.chunks_exact(outputs)) {
             let gradient = Matrix::new(output, self.filters, self.length);
             self.columns(x, &mut columns);
-            add_product(gradient, Matrix::new(&columns, self.taps(), self.length).transposed(), &mut weight_sum);
+            add_product(
+                gradient,
+                Matrix::new(&columns, self.taps(), self.length).transposed(),
+                &mut weight_sum,
+            );
             bias_sum
                 .iter_mut()
                 .zip(output.chunks_exact(self.length))
@@ -328,7 +334,8 @@ mod tests {
             let b = tensor::<1>(&ramp(filters, 3), [filters]);
             let weights = tensor::<3>(&ramp(samples * filters * length, 4), [samples, filters, length]);
             let gradients = |own: bool| {
-                let (x, w, b) = (x.clone().require_grad(), w.clone().require_grad(), b.clone().require_grad());
+                let (x, w, b) =
+                    (x.clone().require_grad(), w.clone().require_grad(), b.clone().require_grad());
                 let y = if own {
                     conv1d(&x, &w, &b).unwrap()
                 } else {

@@ -21,7 +21,11 @@ pub fn ramp(n: usize, seed: u64) -> Vec<f64> {
 }
 
 /// Compares the gradient of `Σ c·f(x)`, with fixed odd weights `c`, with central differences at every element.
-pub fn check<const D: usize, const E: usize>(x: &[f64], shape: [usize; D], f: impl Fn(Tensor<D>) -> Tensor<E>) {
+pub fn check<const D: usize, const E: usize>(
+    x: &[f64],
+    shape: [usize; D],
+    f: impl Fn(Tensor<D>) -> Tensor<E>,
+) {
     let weighted = |x: Tensor<D>| {
         let y = f(x);
         let n: usize = y.dims().iter().product();
@@ -39,6 +43,10 @@ pub fn check<const D: usize, const E: usize>(x: &[f64], shape: [usize; D], f: im
             weighted(tensor(&moved, shape)).into_scalar::<f64>()
         };
         let expected = (at(step) - at(-step)) / (2.0 * step);
-        assert!((found[i] - expected).abs() < 1e-7 * (1.0 + expected.abs()), "element {i}: {} != {expected}", found[i]);
+        assert!(
+            (found[i] - expected).abs() < 1e-7 * (1.0 + expected.abs()),
+            "element {i}: {} != {expected}",
+            found[i]
+        );
     }
 }

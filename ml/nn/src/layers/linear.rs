@@ -36,7 +36,10 @@ mod tests {
     use crate::layers::gradient_check::{check, ramp, tensor};
 
     fn layer(w: Tensor<2>, b: Tensor<1>) -> Linear {
-        Linear { weight: Param::initialized(Default::default(), w), bias: Param::initialized(Default::default(), b) }
+        Linear {
+            weight: Param::initialized(Default::default(), w),
+            bias: Param::initialized(Default::default(), b),
+        }
     }
 
     #[test]

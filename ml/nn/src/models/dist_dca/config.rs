@@ -68,10 +68,14 @@ impl DistDcaConfig {
     fn validate(&self) -> Result<()> {
         let layers = self.filters.len();
         if layers == 0 {
-            return Err(invalid("filters", "at least one layer is needed, for example [32, 64, 128, 256]".into()));
+            return Err(invalid(
+                "filters",
+                "at least one layer is needed, for example [32, 64, 128, 256]".into(),
+            ));
         }
         if self.kernels.len() != layers {
-            let reason = format!("{} lengths for {layers} layers of `filters`; give one each", self.kernels.len());
+            let reason =
+                format!("{} lengths for {layers} layers of `filters`; give one each", self.kernels.len());
             return Err(invalid("kernels", reason));
         }
         for (name, values) in [("filters", &self.filters), ("kernels", &self.kernels)] {
@@ -80,13 +84,19 @@ impl DistDcaConfig {
             }
         }
         if self.pools > layers {
-            return Err(invalid("pools", format!("{} poolings for {layers} layers; at most one each", self.pools)));
+            return Err(invalid(
+                "pools",
+                format!("{} poolings for {layers} layers; at most one each", self.pools),
+            ));
         }
         if !(1..=64).contains(&self.pool_window) {
             return Err(invalid("pool_window", format!("{} is not between 1 and 64", self.pool_window)));
         }
         if self.hidden.is_some_and(|h| !(1..=1 << 20).contains(&h)) {
-            return Err(invalid("hidden", "is not between 1 and 1048576; null means the series' length".into()));
+            return Err(invalid(
+                "hidden",
+                "is not between 1 and 1048576; null means the series' length".into(),
+            ));
         }
         if !(self.lambda.is_finite() && self.lambda >= 0.0) {
             return Err(invalid("lambda", format!("{} is not a finite number of at least 0", self.lambda)));

@@ -50,7 +50,8 @@ impl DistDca {
             reason: format!("{reason}; a model folder is written whole by TRAIN MODEL, train it again"),
         };
         let text = fs::read(folder.join("config.json")).map_err(|e| failed("config.json", e.to_string()))?;
-        let config: ModelFile = serde_json::from_slice(&text).map_err(|e| failed("config.json", e.to_string()))?;
+        let config: ModelFile =
+            serde_json::from_slice(&text).map_err(|e| failed("config.json", e.to_string()))?;
         if config.stage != STAGE {
             return Err(failed("config.json", format!("is of stage `{}`, not `{STAGE}`", config.stage)));
         }
@@ -217,8 +218,12 @@ mod tests {
     fn filters_are_those_of_the_convolutions() {
         let filters = model(true).filters();
         let shapes: Vec<_> = filters.iter().map(|f| (f.layer.as_str(), f.shape)).collect();
-        let expected =
-            [("encoder.0", [3, 1, 5]), ("encoder.1", [4, 3, 3]), ("decoder.0", [3, 4, 3]), ("decoder.1", [1, 3, 5])];
+        let expected = [
+            ("encoder.0", [3, 1, 5]),
+            ("encoder.1", [4, 3, 3]),
+            ("decoder.0", [3, 4, 3]),
+            ("decoder.1", [1, 3, 5]),
+        ];
         assert_eq!(shapes, expected);
         assert!(filters.iter().all(|f| f.values.len() == f.shape.iter().product::<usize>()));
     }

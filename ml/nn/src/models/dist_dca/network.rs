@@ -151,7 +151,10 @@ mod tests {
         assert_eq!(layout.parameters(), 6_020_381);
         let names: Vec<_> = layout.entries().iter().map(|e| e.name.as_str()).collect();
         assert_eq!(names[0], "encoder.0.weight");
-        assert_eq!(names[8..12], ["to_hidden.weight", "to_hidden.bias", "from_hidden.weight", "from_hidden.bias"]);
+        assert_eq!(
+            names[8..12],
+            ["to_hidden.weight", "to_hidden.bias", "from_hidden.weight", "from_hidden.bias"]
+        );
         assert_eq!(names[19], "decoder.3.bias");
     }
 
@@ -164,7 +167,10 @@ mod tests {
             let encoded = network.encode(Tensor::ones([2, time_points], &device));
             assert_eq!(encoded.hidden.dims(), [2, time_points]);
             let switches = encoded.switches;
-            assert_eq!(network.decode(encoded.hidden.clone(), Some(&switches)).series.dims(), [2, time_points]);
+            assert_eq!(
+                network.decode(encoded.hidden.clone(), Some(&switches)).series.dims(),
+                [2, time_points]
+            );
             assert_eq!(network.decode(encoded.hidden, None).series.dims(), [2, time_points]);
         }
     }
