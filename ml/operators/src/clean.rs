@@ -1,0 +1,232 @@
+//! `FROM clean(table, detrend => true, …)`: cleaning as a node of a logical plan.
+//!
+//! The node keeps rows and columns; it changes `series` and writes what was done into the grid's history.
+//! Everything that can be wrong (options, repetition time, length of the series) is found when it is built.
+
+use crate::{CleanExec, Error, Result};
+use arrow::datatypes::{DataType, Schema};
+use datafusion::{
+    common::{DFSchema, DFSchemaRef, DataFusionError, plan_err},
+    logical_expr::{Expr, Extension, LogicalPlan, UserDefinedLogicalNodeCore},
+    physical_plan::ExecutionPlan,
+};
+use serde::{Deserialize, Serialize};
+use std::{
+    cmp::Ordering,
+    collections::{BTreeSet, HashMap, HashSet},
+    fmt,
+    hash::{Hash, Hasher},
+    sync::Arc,
+};
+use voxelflow_dataset::{OptionMap, StageError};
+use voxelflow_signal::{CleanSettings, Cleaner};
+use voxelflow_stage::{GRID_METADATA_KEY, Grid, KEY_COLUMNS, SERIES_COLUMN, parse_options};
+
+/// Name of the operator in the pipeline language.
+pub const CLEAN: &str = "clean";
+
+/// What becomes of series with NaN or infinity.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum NotFinite {
+    /// The job fails and names the first one.
+    #[default]
+    Error,
+    /// The rows are left out.
+    Drop,
+    /// The series are set to zero.
+    Zero,
+}
+
+/// Options of `clean`.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct CleanOptions {
+    /// How series are cleaned.
+    #[serde(flatten)]
+    pub settings: CleanSettings,
+    /// What becomes of series with NaN or infinity.
+    pub not_finite: NotFinite,
+}
+
+/// Cleaning as a node of a logical plan.
+#[derive(Clone)]
+pub struct CleanNode {
+    input: LogicalPlan,
+    options: CleanOptions,
+    /// The options as JSON: what distinguishes two nodes over the same input.
+    identity: String,
+    cleaner: Arc<Cleaner>,
+    schema: DFSchemaRef,
+}
+
+impl CleanNode {
+    /// # Errors
+    /// An input without series of one length, or options that do not fit it.
+    pub fn try_new(input: LogicalPlan, options: CleanOptions) -> Result<Self> {
+        let columns = input.schema().as_arrow();
+        let time_points = time_points(columns)?;
+        let grid =
+            columns.metadata().contains_key(GRID_METADATA_KEY).then(|| Grid::of(columns)).transpose()?;
+        let t_r = grid.as_ref().and_then(|grid| grid.t_r);
+        let cleaner = Cleaner::try_new(&options.settings, time_points, t_r)?;
+        let mut metadata = columns.metadata().clone();
+        if let Some(mut grid) = grid {
+            grid.history.push(cleaner.describe());
+            metadata.extend(grid.to_metadata()?);
+        }
+        let schema = with_metadata(input.schema(), metadata)?;
+        let identity = serde_json::to_string(&options)
+            .map_err(|e| voxelflow_stage::Error::Data { what: CLEAN.into(), reason: e.to_string() })?;
+        Ok(Self { input, options, identity, cleaner: Arc::new(cleaner), schema: Arc::new(schema) })
+    }
+
+    /// The options it was made with.
+    pub fn options(&self) -> &CleanOptions {
+        &self.options
+    }
+
+    /// What it does, as it is written into the grid's history.
+    pub fn describe(&self) -> String {
+        self.cleaner.describe()
+    }
+}
+
+/// Points of the series, all of one length.
+fn time_points(schema: &Schema) -> Result<usize> {
+    let wrong = |found: String| Error::Column {
+        operator: CLEAN,
+        column: SERIES_COLUMN,
+        needed: "FixedSizeList<Float32, T>",
+        found,
+        columns: schema.fields().iter().map(|f| f.name().clone()).collect(),
+    };
+    let Ok(field) = schema.field_with_name(SERIES_COLUMN) else {
+        return Err(wrong("which the table lacks".to_owned()));
+    };
+    match field.data_type() {
+        DataType::FixedSizeList(item, points) if item.data_type() == &DataType::Float32 && *points > 0 => {
+            usize::try_from(*points).map_err(|e| wrong(e.to_string()))
+        }
+        DataType::List(_) | DataType::LargeList(_) => Err(wrong(
+            "which holds series of several lengths: clean runs of equal length together".to_owned(),
+        )),
+        other => Err(wrong(format!("which is {other}"))),
+    }
+}
+
+fn with_metadata(schema: &DFSchema, metadata: HashMap<String, String>) -> Result<DFSchema> {
+    let fields = schema.iter().map(|(qualifier, field)| (qualifier.cloned(), Arc::clone(field))).collect();
+    DFSchema::new_with_metadata(fields, metadata)
+        .and_then(|new| new.with_functional_dependencies(schema.functional_dependencies().clone()))
+        .map_err(|e| voxelflow_stage::Error::Data { what: CLEAN.into(), reason: e.to_string() }.into())
+}
+
+/// Plans `clean(input, options…)`.
+///
+/// # Errors
+/// An unknown option or a value that does not fit the data, with the option's name.
+pub fn plan_clean(input: LogicalPlan, options: &OptionMap) -> Result<LogicalPlan, StageError> {
+    let options = parse_options::<CleanOptions>(CLEAN, options).map_err(Error::from)?;
+    let node = Arc::new(CleanNode::try_new(input, options)?);
+    Ok(LogicalPlan::Extension(Extension { node }))
+}
+
+/// The physical plan of `node` over its planned input.
+///
+/// # Errors
+/// Not exactly one input, or one that is not what the node was made for.
+pub fn plan_clean_exec(
+    node: &CleanNode,
+    inputs: &[Arc<dyn ExecutionPlan>],
+) -> Result<Arc<dyn ExecutionPlan>, DataFusionError> {
+    let [input] = inputs else {
+        return plan_err!("{CLEAN} has one input, not {}", inputs.len());
+    };
+    let metadata = node.schema.metadata().clone();
+    let cleaner = Arc::clone(&node.cleaner);
+    Ok(Arc::new(CleanExec::try_new(Arc::clone(input), cleaner, node.options.not_finite, metadata)?))
+}
+
+impl UserDefinedLogicalNodeCore for CleanNode {
+    fn name(&self) -> &str {
+        "Clean"
+    }
+
+    fn inputs(&self) -> Vec<&LogicalPlan> {
+        vec![&self.input]
+    }
+
+    fn schema(&self) -> &DFSchemaRef {
+        &self.schema
+    }
+
+    fn expressions(&self) -> Vec<Expr> {
+        vec![]
+    }
+
+    /// A row is cleaned by itself, so rows may be filtered before, unless by their series.
+    fn prevent_predicate_push_down_columns(&self) -> HashSet<String> {
+        HashSet::from([SERIES_COLUMN.to_owned()])
+    }
+
+    fn fmt_for_explain(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Clean: {}", self.cleaner.describe().trim_start_matches("clean: "))
+    }
+
+    fn with_exprs_and_inputs(
+        &self,
+        _exprs: Vec<Expr>,
+        mut inputs: Vec<LogicalPlan>,
+    ) -> Result<Self, DataFusionError> {
+        match (inputs.pop(), inputs.is_empty()) {
+            (Some(input), true) => Ok(Self::try_new(input, self.options.clone())?),
+            _ => plan_err!("{CLEAN} has one input"),
+        }
+    }
+
+    /// Beside the columns asked for: the series, and the keys that an error names.
+    fn necessary_children_exprs(&self, output_columns: &[usize]) -> Option<Vec<Vec<usize>>> {
+        let mut columns: BTreeSet<usize> = output_columns.iter().copied().collect();
+        for (index, field) in self.schema.fields().iter().enumerate() {
+            if field.name() == SERIES_COLUMN || KEY_COLUMNS.contains(&field.name().as_str()) {
+                columns.insert(index);
+            }
+        }
+        Some(vec![columns.into_iter().collect()])
+    }
+
+    fn supports_limit_pushdown(&self) -> bool {
+        self.options.not_finite != NotFinite::Drop
+    }
+}
+
+impl fmt::Debug for CleanNode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CleanNode").field("input", &self.input).field("options", &self.options).finish()
+    }
+}
+
+impl PartialEq for CleanNode {
+    fn eq(&self, other: &Self) -> bool {
+        self.identity == other.identity && self.input == other.input
+    }
+}
+
+impl Eq for CleanNode {}
+
+impl Hash for CleanNode {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.identity.hash(state);
+        self.input.hash(state);
+    }
+}
+
+impl PartialOrd for CleanNode {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        match self.identity.cmp(&other.identity) {
+            Ordering::Equal => self.input.partial_cmp(&other.input),
+            different => Some(different),
+        }
+    }
+}

@@ -1,0 +1,195 @@
+//! What can go wrong when a stage becomes a plan, or when such a plan runs.
+
+use datafusion::error::DataFusionError;
+use voxelflow_dataset::StageError;
+
+/// Result of this crate.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// What can go wrong when a stage becomes a plan, or when such a plan runs.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// An option, or what a stage says about its data.
+    #[error(transparent)]
+    Stage(#[from] voxelflow_stage::Error),
+    /// A setting of signal processing, or series that it cannot be applied to.
+    #[error(transparent)]
+    Signal(#[from] voxelflow_signal::Error),
+    /// A column that is missing or of the wrong type.
+    #[error("{operator} needs the column `{column}` of type {needed}, {found}; the columns are: {}", columns.join(", "))]
+    Column {
+        /// What needs the column.
+        operator: &'static str,
+        /// The column's name.
+        column: &'static str,
+        /// The type that it must have.
+        needed: &'static str,
+        /// What is there instead, and what to do.
+        found: String,
+        /// The columns that are there.
+        columns: Vec<String>,
+    },
+    /// Series with NaN or infinity where that is an error.
+    #[error(
+        "{count} of {rows} series in a batch hold NaN or infinity, the first is that of {first}; \
+         write not_finite => 'drop' to leave such rows out or not_finite => 'zero' to set their series to zero"
+    )]
+    NotFinite {
+        /// The first such row, by its key columns.
+        first: String,
+        /// Such rows of the batch.
+        count: usize,
+        /// Rows of the batch.
+        rows: usize,
+    },
+    /// A stage that nobody has.
+    #[error("there is no stage `{stage}`{}; the stages are: {}", did_you_mean(nearest), valid.join(", "))]
+    UnknownStage {
+        /// The name as written.
+        stage: String,
+        /// The most similar stage.
+        nearest: Option<String>,
+        /// All stages.
+        valid: Vec<String>,
+    },
+    /// A table operator that nobody has.
+    #[error("there is no table operator `{operator}`{}; the operators are: {}", did_you_mean(nearest), valid.join(", "))]
+    UnknownOperator {
+        /// The name as written.
+        operator: String,
+        /// The most similar operator.
+        nearest: Option<String>,
+        /// All operators.
+        valid: Vec<String>,
+    },
+    /// `PER column` for a stage that fits one model to all rows.
+    #[error("`{stage}` trains one model on all rows, not one for each {column}; leave PER out")]
+    Per {
+        /// The stage.
+        stage: String,
+        /// The column after `PER`.
+        column: String,
+    },
+    /// Rows to validate on of another length than those to train on.
+    #[error(
+        "the rows to validate on have {found} time points, those to train on {expected}; take runs of equal length"
+    )]
+    ValidationLength {
+        /// Their time points.
+        found: usize,
+        /// Time points of the rows to train on.
+        expected: usize,
+    },
+    /// Nothing to train on.
+    #[error("there are no rows to train model `{model}` on; look at the query after ON, for example with SELECT count(*)")]
+    NoRows {
+        /// The model.
+        model: String,
+    },
+    /// A series that cannot be learned from.
+    #[error(
+        "column `{column}` of {row} {reason}; leave such rows out, for example with          FROM clean(table, not_finite => 'drop') or WHERE {column} IS NOT NULL"
+    )]
+    Series {
+        /// The column of series.
+        column: String,
+        /// The row, by its key columns.
+        row: String,
+        /// What it holds.
+        reason: String,
+    },
+    /// Subjects that are trained on and validated on.
+    #[error(
+        "in both the rows to train on and those to validate on: subject {}; split by subject, or write          subject_overlap => 'allow' if the validation loss may be that of subjects already seen",
+        subjects.join(", ")
+    )]
+    SubjectOverlap {
+        /// The subjects.
+        subjects: Vec<String>,
+    },
+    /// A rank that failed.
+    #[error("rank {rank} of `{stage}`: {source}")]
+    Rank {
+        /// Its number.
+        rank: usize,
+        /// The stage that was trained.
+        stage: &'static str,
+        /// What happened.
+        source: voxelflow_stage::Error,
+    },
+    /// A rank that panicked: a defect of the stage.
+    #[error("rank {rank} panicked in stage `{stage}`: {message}")]
+    Panicked {
+        /// Its number.
+        rank: usize,
+        /// The stage that was trained.
+        stage: &'static str,
+        /// The panic's message.
+        message: String,
+    },
+    /// Files of the session that cannot be read or written.
+    #[error("temporary file {path}: {reason}; make room, or choose another folder for temporary files")]
+    Storage {
+        /// The file.
+        path: String,
+        /// What the system says.
+        reason: String,
+    },
+    /// A model's folder that cannot be read or written.
+    #[error("model folder {path}: {reason}")]
+    ModelFolder {
+        /// The folder or file.
+        path: String,
+        /// What is wrong and what to do.
+        reason: String,
+    },
+    /// A function over series that is called with something else.
+    #[error("{function}: {reason}")]
+    Call {
+        /// The function.
+        function: String,
+        /// What is wrong and what would be right.
+        reason: String,
+    },
+}
+
+fn did_you_mean(nearest: &Option<String>) -> String {
+    nearest.as_ref().map(|n| format!(", did you mean `{n}`?")).unwrap_or_default()
+}
+
+impl Error {
+    /// True when the user's input, not the machine, is at fault (exit code 2).
+    pub fn is_input(&self) -> bool {
+        match self {
+            Self::Stage(e) => e.is_input(),
+            Self::Signal(e) => e.is_input(),
+            Self::Rank { source, .. } => source.is_input(),
+            Self::Panicked { .. } | Self::Storage { .. } => false,
+            _ => true,
+        }
+    }
+
+    /// The option at fault, so that the language can point at it.
+    pub fn option(&self) -> Option<&str> {
+        match self {
+            Self::Stage(e) => e.option(),
+            Self::Signal(e) => e.setting(),
+            Self::NotFinite { .. } => Some("not_finite"),
+            Self::SubjectOverlap { .. } => Some("subject_overlap"),
+            _ => None,
+        }
+    }
+}
+
+impl From<Error> for StageError {
+    fn from(e: Error) -> Self {
+        Self { option: e.option().map(str::to_owned), source: Box::new(e) }
+    }
+}
+
+impl From<Error> for DataFusionError {
+    fn from(e: Error) -> Self {
+        Self::External(Box::new(e))
+    }
+}
