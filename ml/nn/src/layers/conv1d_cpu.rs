@@ -1,7 +1,7 @@
-//! The convolution on the CPU: samples side by side, each one an im2col and a matrix product on one thread.
+//! The convolution on the CPU: groups of samples in parallel, each one an im2col and a matrix product on one thread.
 //!
 //! ```text
-//!   col[c·K + k, t] = x[c, t + k − left]        [n_channels·K, length], one sample
+//!   col[c·K + k, t] = x[c, t + k − left]        [n_channels·K, length], a few samples side by side
 //!   Y = W·col + b      dW += dY·colᵀ      db += Σ_t dY      dX = col2im(Wᵀ·dY)
 //! ```
 //! burn's CPU backend takes the gradient of the weights through a convolution whose kernel is as long as the series,
@@ -26,7 +26,9 @@ use gemm::Parallelism;
 use rayon::prelude::*;
 
 /// Partial sums of the weights' gradient; their number does not depend on the number of threads.
-const PARTIAL_SUMS: usize = 16;
+const PARTIAL_SUMS: usize = 8;
+/// Time points that share a matrix product, about.
+const GROUP_POINTS: usize = 288;
 
 /// The convolution of [`super::Conv1d`] if the tensors are on the CPU, otherwise nothing.
 pub(super) fn conv1d(x: &Tensor<3>, weight: &Tensor<3>, bias: &Tensor<1>) -> Option<Tensor<3>> {
@@ -156,12 +158,27 @@ impl Shape {
         (start..end, (start + k).saturating_sub(left).min(self.length))
     }
 
-    /// im2col of one sample.
-    fn columns<E: Scalar>(&self, x: &[E], columns: &mut [E]) {
-        for (row, to) in columns.chunks_exact_mut(self.length).enumerate() {
+    /// Samples that share a matrix product: short series are laid side by side, so that a product has enough
+    /// columns for its weights to be packed once for many.
+    fn group(&self) -> usize {
+        (GROUP_POINTS / self.length.max(1)).max(1)
+    }
+
+    fn inputs(&self) -> usize {
+        self.channels * self.length
+    }
+
+    fn outputs(&self) -> usize {
+        self.filters * self.length
+    }
+
+    /// im2col of one sample, which takes the columns from `at` on of rows of `width`.
+    fn columns<E: Scalar>(&self, x: &[E], columns: &mut [E], width: usize, at: usize) {
+        for (row, to) in columns.chunks_exact_mut(width).enumerate() {
             let (channel, k) = (row / self.kernel, row % self.kernel);
             let (range, from) = self.overlap(k);
             let from = channel * self.length + from;
+            let to = &mut to[at..at + self.length];
             to[..range.start].fill(E::ZERO);
             to[range.end..].fill(E::ZERO);
             to[range.clone()].copy_from_slice(&x[from..from + range.len()]);
@@ -169,32 +186,50 @@ impl Shape {
     }
 
     /// col2im of one sample: the transpose of [`Self::columns`], added to `x`.
-    fn add_columns<E: Scalar>(&self, columns: &[E], x: &mut [E]) {
-        for (row, from) in columns.chunks_exact(self.length).enumerate() {
+    fn add_columns<E: Scalar>(&self, columns: &[E], x: &mut [E], width: usize, at: usize) {
+        for (row, from) in columns.chunks_exact(width).enumerate() {
             let (channel, k) = (row / self.kernel, row % self.kernel);
             let (range, to) = self.overlap(k);
             let to = channel * self.length + to;
-            x[to..to + range.len()].iter_mut().zip(&from[range]).for_each(|(x, c)| *x += *c);
+            let from = &from[at + range.start..at + range.end];
+            x[to..to + from.len()].iter_mut().zip(from).for_each(|(x, c)| *x += *c);
         }
     }
 
     fn forward<E: Scalar>(&self, x: &[E], weight: &[E], bias: &[E]) -> FlexTensor {
-        let (inputs, outputs) = (self.channels * self.length, self.filters * self.length);
+        let (inputs, outputs, group) = (self.inputs(), self.outputs(), self.group());
         let mut y = vec![E::ZERO; self.samples * outputs];
         let weight = Matrix::new(weight, self.filters, self.taps());
-        y.par_chunks_mut(outputs).zip(x.par_chunks(inputs)).for_each_init(
-            || vec![E::ZERO; self.taps() * self.length],
-            |columns, (y, x)| {
-                self.columns(x, columns);
-                y.chunks_exact_mut(self.length).zip(bias).for_each(|(y, b)| y.fill(*b));
-                add_product(weight, Matrix::new(columns, self.taps(), self.length), y);
+        y.par_chunks_mut(group * outputs).zip(x.par_chunks(group * inputs)).for_each_init(
+            || Scratch::new(self),
+            |scratch, (y, x)| {
+                let width = x.len() / inputs * self.length;
+                let columns = self.group_columns(x, &mut scratch.columns);
+                let rows = &mut scratch.rows[..self.filters * width];
+                rows.chunks_exact_mut(width).zip(bias).for_each(|(row, b)| row.fill(*b));
+                add_product(weight, columns, rows);
+                for (sample, y) in y.chunks_exact_mut(outputs).enumerate() {
+                    let points = sample * self.length..(sample + 1) * self.length;
+                    let rows = rows.chunks_exact(width).map(|row| &row[points.clone()]);
+                    y.chunks_exact_mut(self.length).zip(rows).for_each(|(y, row)| y.copy_from_slice(row));
+                }
             },
         );
         FlexTensor::from_data(TensorData::new(y, [self.samples, self.filters, self.length]))
     }
 
+    /// im2col of the samples in `x`, side by side.
+    fn group_columns<'a, E: Scalar>(&self, x: &[E], columns: &'a mut [E]) -> Matrix<'a, E> {
+        let width = x.len() / self.inputs() * self.length;
+        let columns = &mut columns[..self.taps() * width];
+        for (sample, x) in x.chunks_exact(self.inputs()).enumerate() {
+            self.columns(x, columns, width, sample * self.length);
+        }
+        Matrix::new(columns, self.taps(), width)
+    }
+
     fn backward<E: Scalar>(&self, x: &[E], weight: &[E], output: &[E], wants_x: bool) -> Found {
-        let (inputs, outputs) = (self.channels * self.length, self.filters * self.length);
+        let (inputs, outputs) = (self.inputs(), self.outputs());
         let part = self.samples.div_ceil(PARTIAL_SUMS).max(1);
         // Where the input's gradient is not wanted, every part gets an empty slice.
         let mut to_x = vec![E::ZERO; if wants_x { self.samples * inputs } else { 0 }];
@@ -231,30 +266,47 @@ impl Shape {
         output: &[E],
         to_x: &mut [E],
     ) -> (Vec<E>, Vec<E>) {
-        let (inputs, outputs) = (self.channels * self.length, self.filters * self.length);
-        let mut columns = vec![E::ZERO; self.taps() * self.length];
-        let (mut weight_sum, mut bias_sum) =
-            (vec![E::ZERO; self.filters * self.taps()], vec![E::ZERO; self.filters]);
-        let mut to_x = to_x.chunks_exact_mut(inputs);
-        for (x, output) in x.chunks_exact(inputs).zip(output.chunks_exact(outputs)) {
-            let gradient = Matrix::new(output, self.filters, self.length);
-            self.columns(x, &mut columns);
-            add_product(
-                gradient,
-                Matrix::new(&columns, self.taps(), self.length).transposed(),
-                &mut weight_sum,
-            );
-            bias_sum
-                .iter_mut()
-                .zip(output.chunks_exact(self.length))
-                .for_each(|(sum, row)| *sum += row.iter().copied().sum());
+        let (inputs, outputs, group) = (self.inputs(), self.outputs(), self.group());
+        let mut scratch = Scratch::new(self);
+        let mut weight_sum = vec![E::ZERO; self.filters * self.taps()];
+        let mut bias_sum = vec![E::ZERO; self.filters];
+        let mut to_x = to_x.chunks_mut(group * inputs);
+        for (x, output) in x.chunks(group * inputs).zip(output.chunks(group * outputs)) {
+            let width = x.len() / inputs * self.length;
+            let rows = &mut scratch.rows[..self.filters * width];
+            for (sample, output) in output.chunks_exact(outputs).enumerate() {
+                let points = sample * self.length..(sample + 1) * self.length;
+                let rows = rows.chunks_exact_mut(width).map(|row| &mut row[points.clone()]);
+                rows.zip(output.chunks_exact(self.length)).for_each(|(row, dy)| row.copy_from_slice(dy));
+            }
+            let sums = rows.chunks_exact(width).map(|row| row.iter().copied().sum::<E>());
+            bias_sum.iter_mut().zip(sums).for_each(|(bias, sum)| *bias += sum);
+            let gradient = Matrix::new(rows, self.filters, width);
+            let columns = self.group_columns(x, &mut scratch.columns);
+            add_product(gradient, columns.transposed(), &mut weight_sum);
             if let Some(to_x) = to_x.next() {
+                let columns = &mut scratch.columns[..self.taps() * width];
                 columns.fill(E::ZERO);
-                add_product(weight.transposed(), gradient, &mut columns);
-                self.add_columns(&columns, to_x);
+                add_product(weight.transposed(), gradient, columns);
+                for (sample, to_x) in to_x.chunks_exact_mut(inputs).enumerate() {
+                    self.add_columns(columns, to_x, width, sample * self.length);
+                }
             }
         }
         (weight_sum, bias_sum)
+    }
+}
+
+/// What one thread writes on while it works through groups of samples.
+struct Scratch<E> {
+    columns: Vec<E>,
+    rows: Vec<E>,
+}
+
+impl<E: Scalar> Scratch<E> {
+    fn new(shape: &Shape) -> Self {
+        let width = shape.group() * shape.length;
+        Self { columns: vec![E::ZERO; shape.taps() * width], rows: vec![E::ZERO; shape.filters * width] }
     }
 }
 
@@ -327,7 +379,9 @@ mod tests {
 
     #[test]
     fn equals_burn_s_convolution_and_its_gradients() {
-        for (samples, kernel, length) in [(1, 3, 5), (2, 5, 7), (37, 3, 6), (3, 9, 4)] {
+        for (samples, kernel, length) in
+            [(1, 3, 5), (2, 5, 7), (37, 3, 6), (3, 9, 4), (700, 3, 3), (3, 5, 300)]
+        {
             let (channels, filters) = (3, 2);
             let x = tensor::<3>(&ramp(samples * channels * length, 1), [samples, channels, length]);
             let w = tensor::<3>(&ramp(filters * channels * kernel, 2), [filters, channels, kernel]);
