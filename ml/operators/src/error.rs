@@ -82,7 +82,9 @@ pub enum Error {
         expected: usize,
     },
     /// Nothing to train on.
-    #[error("there are no rows to train model `{model}` on; look at the query after ON, for example with SELECT count(*)")]
+    #[error(
+        "there are no rows to train model `{model}` on; look at the query after ON, for example with SELECT count(*)"
+    )]
     NoRows {
         /// The model.
         model: String,

@@ -1,1 +1,32 @@
-//! voxelflow-operators
+//! Stages as plans: the only crate that sees both ML stages and DataFusion.
+//!
+//! ```text
+//!   TRAIN MODEL dca USING dist_dca …   ─► StageCatalog::plan_train ─► TrainNode ─► TrainExec ─► model folder
+//!   FROM clean(series, …)              ─► plan_clean               ─► CleanNode ─► CleanExec
+//!   encode(dca, series), pearson_r(…)  ─► functions of a session
+//! ```
+//!
+//! A session is set up with [`extension_planners`], the functions of a [`StageCatalog`] and, to hear of
+//! progress, a [`TrainObserver`].
+
+mod catalog;
+mod clean;
+mod clean_exec;
+mod error;
+mod functions;
+mod observer;
+mod planner;
+mod series_column;
+mod train;
+
+pub use catalog::StageCatalog;
+pub use clean::{CLEAN, CleanNode, CleanOptions, NotFinite, plan_clean, plan_clean_exec};
+pub use clean_exec::CleanExec;
+pub use error::{Error, Result};
+pub use functions::series_functions;
+pub use observer::TrainObserver;
+pub use planner::{OperatorsPlanner, extension_planners};
+pub use series_column::SeriesColumn;
+pub use train::{
+    GangMember, GangMemberExec, Statistics, SubjectOverlap, TrainExec, TrainJob, TrainNode, TrainOptions,
+};

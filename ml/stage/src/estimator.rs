@@ -1,6 +1,6 @@
 //! A stage before it is fitted, and the gang that fits it.
 
-use crate::{History, Model, Options, Result, SeriesFeed, TrainSettings};
+use crate::{History, Model, ModelFunction, Options, Result, SeriesFeed, TrainSettings};
 use std::{
     path::{Path, PathBuf},
     sync::{
@@ -60,6 +60,12 @@ pub trait Estimator: Send + Sync + std::fmt::Debug {
     fn check(&self, time_points: usize, settings: &TrainSettings) -> Result<()>;
     /// Parameters of the model for series of `time_points` (for plans and `EXPLAIN`).
     fn parameters(&self, time_points: usize) -> usize;
+    /// The functions that a model for series of `time_points` will have, so that a plan can be checked before
+    /// the model is trained; none: not known before.
+    fn functions(&self, time_points: usize) -> Vec<ModelFunction> {
+        let _ = time_points;
+        Vec::new()
+    }
     /// Trains on this rank's rows, blocking, on a thread of its own.
     ///
     /// # Errors

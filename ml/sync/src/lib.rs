@@ -37,4 +37,4 @@ pub use in_process::{InProcessCommunicator, in_process_communicators};
 pub use optimizer::Optimizer;
 pub use rank::Rank;
 pub use ring::Ring;
-pub use settings::{Consistency, OptimizerKind, OptimizerSettings, SyncSettings, Topology};
+pub use settings::{Consistency, OptimizerKind, OptimizerSettings, SyncSettings, Topology, equal_ranges};

@@ -175,7 +175,7 @@ fn ensure(holds: bool, name: &'static str, reason: impl FnOnce() -> String) -> R
 }
 
 /// `0..n` cut into `parts` contiguous ranges whose lengths differ by at most one, longer ones first.
-pub(crate) fn equal_ranges(n: usize, parts: usize) -> Vec<Range<usize>> {
+pub fn equal_ranges(n: usize, parts: usize) -> Vec<Range<usize>> {
     let parts = parts.max(1);
     let (short, longer) = (n / parts, n % parts);
     let start = |part: usize| part * short + part.min(longer);

@@ -1,0 +1,89 @@
+//! The stages that a session has, seen from the language: names to plans and functions.
+
+use crate::{
+    CLEAN, Error, TrainJob, TrainNode,
+    functions::{ModelCache, ModelFunctionUdf, series_functions},
+    plan_clean,
+    series_column::{series_length, series_type},
+};
+use arrow::datatypes::DataType;
+use datafusion::logical_expr::{Extension, LogicalPlan, ScalarUDF};
+use std::{collections::BTreeSet, sync::Arc};
+use voxelflow_dataset::{OptionMap, StageError, StagePlanner, TrainRequest};
+use voxelflow_stage::{StageKind, nearest};
+
+/// Plans what the stages do, by their names.
+#[derive(Clone, Debug)]
+pub struct StageCatalog {
+    kinds: Arc<Vec<Arc<dyn StageKind>>>,
+    models: Arc<ModelCache>,
+}
+
+impl StageCatalog {
+    /// A catalogue of `kinds`; of two with the same name the first counts.
+    pub fn new(kinds: Vec<Arc<dyn StageKind>>) -> Self {
+        let kinds = Arc::new(kinds);
+        Self { models: Arc::new(ModelCache::new(Arc::clone(&kinds))), kinds }
+    }
+
+    fn kind(&self, stage: &str) -> Result<&dyn StageKind, Error> {
+        let kind = self.kinds.iter().find(|kind| kind.name() == stage);
+        kind.map(AsRef::as_ref).ok_or_else(|| {
+            let valid = self.stages();
+            Error::UnknownStage { stage: stage.to_owned(), nearest: nearest(stage, &valid), valid }
+        })
+    }
+}
+
+impl StagePlanner for StageCatalog {
+    fn stages(&self) -> Vec<String> {
+        self.kinds.iter().map(|kind| kind.name().to_owned()).collect()
+    }
+
+    fn plan_train(&self, request: TrainRequest) -> Result<LogicalPlan, StageError> {
+        let job = TrainJob::try_new(self.kind(&request.stage)?, &request)?;
+        let node = TrainNode::try_new(Arc::new(job), request.train, request.validation)
+            .map_err(|e| StageError { option: None, source: Box::new(e) })?;
+        Ok(LogicalPlan::Extension(Extension { node: Arc::new(node) }))
+    }
+
+    fn table_operators(&self) -> Vec<String> {
+        vec![CLEAN.to_owned()]
+    }
+
+    fn plan_table_operator(
+        &self,
+        operator: &str,
+        input: LogicalPlan,
+        options: &OptionMap,
+    ) -> Result<LogicalPlan, StageError> {
+        if operator == CLEAN {
+            return plan_clean(input, options);
+        }
+        let valid = self.table_operators();
+        let nearest = nearest(operator, &valid);
+        Err(Error::UnknownOperator { operator: operator.to_owned(), nearest, valid }.into())
+    }
+
+    fn model_functions(&self) -> Vec<Arc<ScalarUDF>> {
+        let names: BTreeSet<&'static str> = self.kinds.iter().flat_map(|k| k.functions()).copied().collect();
+        let udf = |name| Arc::new(ScalarUDF::from(ModelFunctionUdf::new(name, Arc::clone(&self.models))));
+        names.into_iter().map(udf).collect()
+    }
+
+    fn declared_output(
+        &self,
+        request: &TrainRequest,
+        function: &str,
+        arguments: &[DataType],
+    ) -> Option<DataType> {
+        let time_points = series_length(arguments.first()?)?;
+        let estimator = self.kind(&request.stage).ok()?.estimator(&request.options).ok()?;
+        let functions = estimator.functions(time_points);
+        functions.iter().find(|f| f.name == function).map(|f| series_type(f.output_length))
+    }
+
+    fn series_functions(&self) -> Vec<Arc<ScalarUDF>> {
+        series_functions()
+    }
+}

@@ -1,0 +1,9 @@
+//! Functions that a query can call on series: those of fitted models, and those of series themselves.
+
+mod model_cache;
+mod model_function;
+mod series;
+
+pub(crate) use model_cache::ModelCache;
+pub(crate) use model_function::ModelFunctionUdf;
+pub use series::series_functions;

@@ -1,0 +1,46 @@
+//! Turns our nodes of a logical plan into those that run.
+
+use crate::{CleanNode, GangMember, GangMemberExec, TrainExec, TrainNode, plan_clean_exec};
+use async_trait::async_trait;
+use datafusion::{
+    catalog::Session,
+    error::Result,
+    logical_expr::{LogicalPlan, UserDefinedLogicalNode, physical_planning_context::PhysicalPlanningContext},
+    physical_plan::ExecutionPlan,
+    physical_planner::{ExtensionPlanner, PhysicalPlanner},
+};
+use std::sync::Arc;
+
+/// Plans every node of this crate.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct OperatorsPlanner;
+
+/// What a session needs to run the plans of a [`StageCatalog`](crate::StageCatalog).
+pub fn extension_planners() -> Vec<Arc<dyn ExtensionPlanner + Send + Sync>> {
+    vec![Arc::new(OperatorsPlanner)]
+}
+
+#[async_trait]
+impl ExtensionPlanner for OperatorsPlanner {
+    async fn plan_extension(
+        &self,
+        _planner: &dyn PhysicalPlanner,
+        node: &dyn UserDefinedLogicalNode,
+        _logical_inputs: &[&LogicalPlan],
+        physical_inputs: &[Arc<dyn ExecutionPlan>],
+        _session: &dyn Session,
+        _planning: &PhysicalPlanningContext,
+    ) -> Result<Option<Arc<dyn ExecutionPlan>>> {
+        if let Some(train) = node.as_any().downcast_ref::<TrainNode>() {
+            let exec = TrainExec::new(Arc::clone(train.job()), physical_inputs.to_vec(), train.validates());
+            return Ok(Some(Arc::new(exec)));
+        }
+        if let Some(member) = node.as_any().downcast_ref::<GangMember>() {
+            return Ok(Some(Arc::new(GangMemberExec::new(member.clone()))));
+        }
+        if let Some(clean) = node.as_any().downcast_ref::<CleanNode>() {
+            return plan_clean_exec(clean, physical_inputs).map(Some);
+        }
+        Ok(None)
+    }
+}

@@ -1,0 +1,177 @@
+//! Everything that is known of a training before it runs.
+
+use crate::{Error, Result, SeriesColumn, train::GangMember};
+use serde::{Deserialize, Serialize};
+use std::{fmt, ops::Range, path::PathBuf};
+use voxelflow_dataset::TrainRequest;
+use voxelflow_stage::{Estimator, Options, StageKind, TrainSettings, parse_options};
+use voxelflow_sync::{Topology, equal_ranges};
+
+/// What becomes of a subject with rows to train on and rows to validate on.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum SubjectOverlap {
+    /// An error when more than one subject is trained on: the validation loss would be that of a subject
+    /// already seen. With one subject its voxels are split, and the loss says how well unseen voxels are met.
+    #[default]
+    Auto,
+    /// An error.
+    Error,
+    /// No error.
+    Allow,
+}
+
+/// The settings of `WITH (…)`.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct TrainOptions {
+    /// Settings of the loop and of the gang.
+    #[serde(flatten)]
+    pub settings: TrainSettings,
+    /// What becomes of a subject with rows to train on and rows to validate on.
+    pub subject_overlap: SubjectOverlap,
+}
+
+/// A training that has been checked: names, options and the length of the series fit.
+#[derive(Debug)]
+pub struct TrainJob {
+    /// The model's name.
+    pub model: String,
+    /// The folder that will hold the model.
+    pub folder: PathBuf,
+    /// The configured stage.
+    pub estimator: Box<dyn Estimator>,
+    /// Options of the stage as they were written.
+    pub options: Options,
+    /// Settings of the loop and of the gang.
+    pub settings: TrainSettings,
+    /// What becomes of a subject with rows to train on and rows to validate on.
+    pub subject_overlap: SubjectOverlap,
+    /// The column to learn from.
+    pub column: SeriesColumn,
+    /// Parameters of the model.
+    pub parameters: usize,
+}
+
+/// Name of the operator in messages.
+pub(crate) const TRAIN: &str = "TRAIN MODEL";
+
+impl TrainJob {
+    /// Checks `request` against the stage that it names.
+    ///
+    /// # Errors
+    /// An option or setting that is unknown or cannot work, rows without series, series of a length that does
+    /// not fit, validation rows of another length.
+    pub fn try_new(kind: &dyn StageKind, request: &TrainRequest) -> Result<Self> {
+        let estimator = kind.estimator(&request.options)?;
+        if let Some(column) = request.settings.get("per") {
+            return Err(Error::Per { stage: kind.name().to_owned(), column: column.to_string() });
+        }
+        let TrainOptions { settings, subject_overlap } = parse_options(TRAIN, &request.settings)?;
+        settings.sync.validate(settings.ranks).map_err(voxelflow_stage::Error::from)?;
+        if settings.minibatch == 0 {
+            let reason = "must be at least 1, got 0".to_owned();
+            let option = "minibatch".to_owned();
+            return Err(voxelflow_stage::Error::OptionValue { what: TRAIN.into(), option, reason }.into());
+        }
+        let column = SeriesColumn::find(TRAIN, request.train.schema().as_arrow())?;
+        if let Some(validation) = &request.validation {
+            let found = SeriesColumn::find("VALIDATE ON", validation.schema().as_arrow())?;
+            if found.time_points != column.time_points {
+                return Err(Error::ValidationLength {
+                    found: found.time_points,
+                    expected: column.time_points,
+                });
+            }
+        }
+        estimator.check(column.time_points, &settings)?;
+        let parameters = estimator.parameters(column.time_points);
+        Ok(Self {
+            model: request.model.clone(),
+            folder: request.folder.clone(),
+            estimator,
+            options: request.options.clone(),
+            settings,
+            subject_overlap,
+            column,
+            parameters,
+        })
+    }
+
+    /// The ranks and the parameter shards, as a plan shows them.
+    pub fn members(&self) -> Vec<GangMember> {
+        let (ranks, sync) = (self.settings.ranks, &self.settings.sync);
+        let shards: Vec<Range<usize>> = match sync.topology {
+            Topology::ParameterService => sync.shards(self.parameters),
+            Topology::Ring => Vec::new(),
+        };
+        let ring = sync.topology == Topology::Ring;
+        let ranks = (0..ranks).map(|rank| GangMember::Rank { rank, world: ranks, ring });
+        ranks
+            .chain(shards.into_iter().enumerate().map(|(shard, range)| GangMember::shard(shard, range)))
+            .collect()
+    }
+
+    /// The rows of every rank, out of `rows`.
+    pub fn shares(&self, rows: usize) -> Vec<Range<usize>> {
+        equal_ranges(rows, self.settings.ranks)
+    }
+
+    /// What distinguishes this training from another one on the same rows.
+    pub(crate) fn identity(&self) -> String {
+        let settings = serde_json::to_string(&self.settings).unwrap_or_default();
+        let options = serde_json::Value::Object(self.options.clone());
+        let overlap = self.subject_overlap;
+        format!(
+            "{} {} {options} {settings} {overlap:?} {}",
+            self.model,
+            self.estimator.stage(),
+            self.folder.display()
+        )
+    }
+}
+
+/// One line, for plans.
+impl fmt::Display for TrainJob {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let sync = &self.settings.sync;
+        let name = |value: serde_json::Result<serde_json::Value>| {
+            value.ok().and_then(|v| v.as_str().map(str::to_owned)).unwrap_or_default()
+        };
+        write!(
+            f,
+            "model={} stage={} parameters={} ranks={} topology={} consistency={} optimizer={} series={}[{}]",
+            self.model,
+            self.estimator.stage(),
+            thousands(self.parameters),
+            self.settings.ranks,
+            name(serde_json::to_value(sync.topology)),
+            name(serde_json::to_value(sync.consistency)),
+            name(serde_json::to_value(sync.optimizer.optimizer)),
+            self.column.name,
+            self.column.time_points,
+        )
+    }
+}
+
+/// `1652341` as `1,652,341`.
+fn thousands(n: usize) -> String {
+    let digits = n.to_string();
+    let first = digits.len() % 3;
+    let separated = digits.char_indices().map(|(i, c)| {
+        let comma = i > 0 && i % 3 == first;
+        if comma { format!(",{c}") } else { c.to_string() }
+    });
+    separated.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_grouped_by_thousands() {
+        let texts = [0, 12, 999, 1_000, 65_536, 1_652_341].map(thousands);
+        assert_eq!(texts, ["0", "12", "999", "1,000", "65,536", "1,652,341"]);
+    }
+}

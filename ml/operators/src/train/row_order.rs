@@ -1,0 +1,208 @@
+//! Where a row comes from, and the one order that rows have however they were partitioned.
+//!
+//! Rows are ordered by subject, session, task, run, space and voxel as far as a table has these columns; rows
+//! that these do not tell apart stay in the order of their partitions. So a training does not depend on how
+//! many partitions its rows came in, or which of them was faster.
+
+use arrow::{
+    array::{Array, ArrayRef, AsArray},
+    compute::cast,
+    datatypes::{DataType, UInt32Type},
+    error::ArrowError,
+    record_batch::RecordBatch,
+};
+use std::{collections::HashMap, fmt};
+use voxelflow_stage::KEY_COLUMNS;
+
+/// Text key columns that come before `voxel`.
+const TEXTS: usize = 5;
+
+/// Subject, session, task, run and space of a row.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(super) struct Origin([Option<String>; TEXTS]);
+
+impl Origin {
+    pub fn subject(&self) -> Option<&str> {
+        self.0[0].as_deref()
+    }
+}
+
+impl fmt::Display for Origin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let known = KEY_COLUMNS.iter().zip(&self.0).filter_map(|(name, value)| Some((name, value.as_ref()?)));
+        known
+            .enumerate()
+            .try_for_each(|(i, (name, value))| write!(f, "{}{name} {value}", if i == 0 { "" } else { ", " }))
+    }
+}
+
+/// A row that has been spooled.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Row {
+    origin: u32,
+    voxel: u32,
+    /// Its number in the spool.
+    place: u64,
+}
+
+/// Rows in the order in which they came.
+#[derive(Debug, Default)]
+pub(super) struct Rows {
+    origins: Vec<Origin>,
+    numbers: HashMap<Origin, u32>,
+    rows: Vec<Row>,
+}
+
+/// The key columns of one batch.
+pub(super) struct Keys {
+    texts: [Option<ArrayRef>; TEXTS],
+    voxels: Option<ArrayRef>,
+}
+
+impl Keys {
+    /// # Errors
+    /// Key columns that are no texts or numbers.
+    pub fn of(batch: &RecordBatch) -> Result<Self, ArrowError> {
+        let column = |name: &str, data_type: &DataType| {
+            batch.column_by_name(name).map(|column| cast(column, data_type)).transpose()
+        };
+        let mut texts = [const { None }; TEXTS];
+        for (text, name) in texts.iter_mut().zip(KEY_COLUMNS) {
+            *text = column(name, &DataType::Utf8)?;
+        }
+        Ok(Self { texts, voxels: column(KEY_COLUMNS[TEXTS], &DataType::UInt32)? })
+    }
+
+    fn text(&self, column: usize, row: usize) -> Option<&str> {
+        let texts = self.texts[column].as_ref()?.as_string::<i32>();
+        texts.is_valid(row).then(|| texts.value(row))
+    }
+
+    fn voxel(&self, row: usize) -> Option<u32> {
+        let voxels = self.voxels.as_ref()?.as_primitive::<UInt32Type>();
+        voxels.is_valid(row).then(|| voxels.value(row))
+    }
+
+    fn is(&self, row: usize, origin: &Origin) -> bool {
+        origin.0.iter().enumerate().all(|(column, text)| self.text(column, row) == text.as_deref())
+    }
+
+    fn origin(&self, row: usize) -> Origin {
+        Origin(std::array::from_fn(|column| self.text(column, row).map(str::to_owned)))
+    }
+
+    /// The row for a message: `subject 01, voxel 17`, or its number where it has no keys.
+    pub fn describe(&self, row: usize, otherwise: &str) -> String {
+        let origin = self.origin(row).to_string();
+        match (origin.as_str(), self.voxel(row)) {
+            ("", Some(voxel)) => format!("voxel {voxel}"),
+            (_, Some(voxel)) => format!("{origin}, voxel {voxel}"),
+            ("", None) => otherwise.to_owned(),
+            (_, None) => format!("{origin}, {otherwise}"),
+        }
+    }
+}
+
+impl Rows {
+    /// Adds the `n` rows of a batch, which lie in the spool from `place` on.
+    pub fn extend(&mut self, keys: &Keys, n: usize, place: u64) {
+        // Neighbours mostly come from one run: only a change of origin costs a look-up.
+        let mut current: Option<u32> = None;
+        for row in 0..n {
+            let same = current.filter(|number| keys.is(row, &self.origins[*number as usize]));
+            let origin = match same {
+                Some(number) => number,
+                None => self.number(keys.origin(row)),
+            };
+            current = Some(origin);
+            self.rows.push(Row { origin, voxel: keys.voxel(row).unwrap_or(0), place: place + row as u64 });
+        }
+    }
+
+    fn number(&mut self, origin: Origin) -> u32 {
+        let next = self.origins.len() as u32;
+        let number = *self.numbers.entry(origin.clone()).or_insert(next);
+        if number == next {
+            self.origins.push(origin);
+        }
+        number
+    }
+
+    /// All rows of `partitions`, given in their order: places in the spool and the distinct origins.
+    pub fn in_order(partitions: Vec<Self>) -> (Vec<u64>, Vec<Origin>) {
+        let mut origins: Vec<Origin> = partitions.iter().flat_map(|p| p.origins.iter().cloned()).collect();
+        origins.sort_unstable();
+        origins.dedup();
+        let mut rows = Vec::with_capacity(partitions.iter().map(|p| p.rows.len()).sum());
+        for Self { origins: own, rows: of_partition, .. } in partitions {
+            let order: Vec<u32> =
+                own.iter().map(|o| origins.partition_point(|known| known < o) as u32).collect();
+            rows.extend(
+                of_partition.into_iter().map(|row| Row { origin: order[row.origin as usize], ..row }),
+            );
+        }
+        // Stable: rows that the keys do not tell apart stay as they came.
+        rows.sort_by_key(|row| (row.origin, row.voxel));
+        (rows.into_iter().map(|row| row.place).collect(), origins)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used)]
+    use super::*;
+    use arrow::{
+        array::{StringArray, UInt32Array},
+        datatypes::{Field, Schema},
+    };
+    use std::sync::Arc;
+
+    fn batch(subjects: &[Option<&str>], voxels: &[u32]) -> RecordBatch {
+        let schema = Schema::new(vec![
+            Field::new("subject", DataType::Utf8, true),
+            Field::new("voxel", DataType::UInt32, false),
+        ]);
+        let columns: Vec<ArrayRef> = vec![
+            Arc::new(StringArray::from(subjects.to_vec())),
+            Arc::new(UInt32Array::from(voxels.to_vec())),
+        ];
+        RecordBatch::try_new(Arc::new(schema), columns).unwrap()
+    }
+
+    #[test]
+    fn one_order_for_every_partitioning() {
+        let subjects = [Some("b"), Some("a"), None, Some("a"), Some("b")];
+        let voxels = [1, 9, 3, 2, 0];
+        let all = Keys::of(&batch(&subjects, &voxels)).unwrap();
+        let mut whole = Rows::default();
+        whole.extend(&all, 5, 0);
+        let (order, origins) = Rows::in_order(vec![whole]);
+        assert_eq!(order, [2, 3, 1, 4, 0]);
+        assert_eq!(origins.iter().map(Origin::subject).collect::<Vec<_>>(), [None, Some("a"), Some("b")]);
+        let mut parts = Vec::new();
+        for range in [3..5, 0..3] {
+            let mut part = Rows::default();
+            let keys = Keys::of(&batch(&subjects[range.clone()], &voxels[range.clone()])).unwrap();
+            part.extend(&keys, range.len(), range.start as u64);
+            parts.push(part);
+        }
+        assert_eq!(Rows::in_order(parts).0, order);
+        assert_eq!(all.describe(1, "row 1"), "subject a, voxel 9");
+        assert_eq!(all.describe(2, "row 2"), "voxel 3");
+    }
+
+    #[test]
+    fn rows_without_keys_stay_as_they_came() {
+        let none = RecordBatch::try_new_with_options(
+            Arc::new(Schema::empty()),
+            Vec::new(),
+            &arrow::record_batch::RecordBatchOptions::new().with_row_count(Some(3)),
+        );
+        let keys = Keys::of(&none.unwrap()).unwrap();
+        let (mut first, mut second) = (Rows::default(), Rows::default());
+        first.extend(&keys, 3, 4);
+        second.extend(&keys, 3, 0);
+        assert_eq!(Rows::in_order(vec![first, second]).0, [4, 5, 6, 0, 1, 2]);
+        assert_eq!(keys.describe(2, "row 2"), "row 2");
+    }
+}

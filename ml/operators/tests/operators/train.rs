@@ -1,0 +1,186 @@
+//! `TRAIN MODEL`: ranks, partitions, order, the folder, failures.
+
+use crate::tables::{Bench, ours, series};
+use arrow::{
+    array::{AsArray, RecordBatch},
+    datatypes::{Float64Type, UInt64Type},
+};
+use datafusion::prelude::SessionContext;
+use serde_json::json;
+use std::{
+    fs,
+    sync::{Arc, Mutex, OnceLock, Weak},
+};
+use voxelflow_dataset::{EngineConfig, session_context};
+use voxelflow_operators::{Error, TrainObserver, extension_planners};
+use voxelflow_stage::{EpochRecord, ProgressSink, StepRecord};
+
+const SETTINGS: fn(usize) -> serde_json::Value = |ranks| json!({"ranks": ranks, "parameter_servers": 2, "minibatch": 4, "epochs": 3, "deterministic": true});
+
+fn uneven() -> Vec<Vec<RecordBatch>> {
+    let [a, b] = [Some("a"), Some("b")];
+    vec![
+        vec![series(a, 0..23), series(b, 3..4)],
+        vec![],
+        vec![series(a, 23..25)],
+        vec![series(b, 0..3), series(b, 4..12)],
+    ]
+}
+
+#[tokio::test]
+async fn any_number_of_ranks_finishes_on_uneven_partitions() {
+    for topology in ["parameter_service", "ring"] {
+        for ranks in [1, 2, 4, 40, 50] {
+            let bench = Bench::new();
+            bench.table("bold", uneven());
+            let mut settings = SETTINGS(ranks);
+            settings["topology"] = json!(topology);
+            let rows = bench.train("SELECT * FROM bold", settings).await.unwrap();
+            assert_eq!(rows.iter().map(RecordBatch::num_rows).sum::<usize>(), 3, "one row for each epoch");
+            let column = |name: &str| rows[0].column_by_name(name).unwrap().clone();
+            let losses = column("loss");
+            let losses = losses.as_primitive::<Float64Type>();
+            let before = column("initial_loss").as_primitive::<Float64Type>().value(0);
+            assert!(losses.value(2) < before, "{before} -> {losses:?}");
+            assert_eq!(column("samples").as_primitive::<UInt64Type>().values(), &[37, 37, 37]);
+            assert_eq!(column("rows").as_primitive::<UInt64Type>().value(0), 37);
+            assert_eq!(column("ranks").as_primitive::<UInt64Type>().value(0), ranks as u64);
+            assert_eq!(bench.left_behind(), ["m"]);
+        }
+    }
+}
+
+#[tokio::test]
+async fn asynchronous_ranks_finish_too() {
+    let bench = Bench::new();
+    bench.table("bold", uneven());
+    let settings =
+        json!({"ranks": 3, "consistency": "async", "minibatch": 4, "epochs": 3, "n_push": 2, "n_fetch": 3});
+    let rows = bench.train("SELECT * FROM bold", settings).await.unwrap();
+    assert_eq!(rows[0].num_rows(), 3);
+    assert_eq!(bench.left_behind(), ["m"]);
+}
+
+#[tokio::test]
+async fn equal_rows_give_equal_bytes_however_they_are_partitioned() {
+    let mut seen = Vec::new();
+    let one = vec![uneven().concat()];
+    for partitions in [uneven(), uneven(), one] {
+        let bench = Bench::new();
+        bench.table("bold", partitions);
+        bench.train("SELECT * FROM bold", SETTINGS(4)).await.unwrap();
+        seen.push((bench.file("model.safetensors"), bench.file("statistics.json")));
+    }
+    assert!(!seen[0].0.is_empty());
+    assert!(seen.iter().all(|s| s == &seen[0]));
+}
+
+#[tokio::test]
+async fn the_folder_says_what_was_trained_on_what() {
+    let bench = Bench::new();
+    bench.table("bold", vec![vec![series(Some("a"), 0..20), series(Some("b"), 0..5)]]);
+    bench.table("held_out", vec![vec![series(Some("c"), 0..7)]]);
+    let request = bench.request("SELECT * FROM bold", Some("SELECT * FROM held_out"), SETTINGS(2)).await;
+    let rows = bench.run(request).await.unwrap();
+    let validation = rows[0].column_by_name("validation_loss").unwrap();
+    assert!(validation.as_primitive::<Float64Type>().value(2) > 0.0);
+    let config = bench.json("config.json");
+    assert_eq!((&config["stage"], &config["time_points"]), (&json!("line"), &json!(6)));
+    assert_eq!(config["settings"]["parameter_servers"], json!(2));
+    let statistics = bench.json("statistics.json");
+    assert_eq!(statistics["subjects"], json!(["a", "b"]));
+    assert_eq!(statistics["validation_subjects"], json!(["c"]));
+    assert_eq!((&statistics["rows"], &statistics["validation_rows"]), (&json!(25), &json!(7)));
+    assert!(statistics["std"].as_f64().unwrap() > 0.1);
+    assert_eq!(bench.json("history.json")["epochs"].as_array().unwrap().len(), 3);
+}
+
+#[tokio::test]
+async fn a_model_that_is_trained_again_is_replaced() {
+    let bench = Bench::new();
+    bench.table("bold", uneven());
+    bench.train("SELECT * FROM bold", SETTINGS(1)).await.unwrap();
+    let first = bench.file("model.safetensors");
+    bench.train("SELECT * FROM bold WHERE voxel < 5", SETTINGS(1)).await.unwrap();
+    assert_ne!(bench.file("model.safetensors"), first);
+    assert_eq!(bench.left_behind(), ["m"]);
+}
+
+#[tokio::test]
+async fn a_rank_that_fails_or_panics_is_named_and_nothing_is_half_written() {
+    for (option, rank, text) in [
+        ("fail", 2, "rank 2 of `line`: line: was told to fail"),
+        ("panic", 1, "rank 1 panicked in stage `line`: was told to panic"),
+    ] {
+        for topology in ["parameter_service", "ring"] {
+            let bench = Bench::new();
+            bench.table("bold", uneven());
+            let mut settings = SETTINGS(4);
+            settings["topology"] = json!(topology);
+            let mut request = bench.request("SELECT * FROM bold", None, settings.clone()).await;
+            request.options.insert(option.into(), json!(rank));
+            let error = bench.run(request.clone()).await.unwrap_err();
+            assert_eq!(ours(&error).to_string(), text);
+            assert_eq!(ours(&error).is_input(), option == "fail");
+            assert_eq!(bench.left_behind(), [""; 0], "{option}");
+
+            // A model that is there stays as it is.
+            bench.train("SELECT * FROM bold", settings).await.unwrap();
+            let before = bench.file("model.safetensors");
+            bench.run(request).await.unwrap_err();
+            assert_eq!(bench.left_behind(), ["m"]);
+            assert_eq!(bench.file("model.safetensors"), before);
+        }
+    }
+}
+
+/// Cancels at the third step that it hears of.
+#[derive(Default)]
+struct Impatient {
+    observer: OnceLock<Weak<TrainObserver>>,
+    steps: Mutex<Vec<u64>>,
+}
+
+impl ProgressSink for Impatient {
+    fn step(&self, record: &StepRecord) {
+        let mut steps = self.steps.lock().unwrap();
+        steps.push(record.step);
+        if steps.len() == 3 {
+            self.observer.get().unwrap().upgrade().unwrap().cancel();
+        }
+    }
+    fn epoch(&self, _record: &EpochRecord) {}
+}
+
+fn observed(sink: &Arc<Impatient>) -> (SessionContext, Arc<TrainObserver>) {
+    let observer = Arc::new(TrainObserver::new(Arc::clone(sink) as Arc<dyn ProgressSink>));
+    sink.observer.set(Arc::downgrade(&observer)).unwrap();
+    let context = session_context(extension_planners(), &EngineConfig::default()).unwrap();
+    context.state_ref().write().config_mut().set_extension(Arc::clone(&observer));
+    (context, observer)
+}
+
+#[tokio::test]
+async fn an_observer_hears_of_steps_and_can_cancel() {
+    let sink = Arc::new(Impatient::default());
+    let (context, _observer) = observed(&sink);
+    let bench = Bench::with(context);
+    bench.table("bold", uneven());
+    let mut settings = SETTINGS(3);
+    settings["epochs"] = json!(1_000_000);
+    let error = bench.train("SELECT * FROM bold", settings).await.unwrap_err();
+    assert!(matches!(ours(&error), Error::Rank { source: voxelflow_stage::Error::Cancelled, .. }), "{error}");
+    assert_eq!(*sink.steps.lock().unwrap(), [0, 1, 2]);
+    assert_eq!(bench.left_behind(), [""; 0]);
+}
+
+#[tokio::test]
+async fn rows_that_the_keys_do_not_name_are_trained_on_as_well() {
+    let bench = Bench::new();
+    bench.table("bold", uneven());
+    // The only list is the input, whatever its name.
+    bench.train("SELECT series AS hidden FROM bold", SETTINGS(2)).await.unwrap();
+    assert_eq!(bench.json("statistics.json")["rows"], json!(37));
+    assert_eq!(bench.json("statistics.json")["subjects"], json!([]));
+    assert!(fs::metadata(bench.model()).unwrap().is_dir());
+}
