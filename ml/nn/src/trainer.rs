@@ -301,7 +301,7 @@ impl<'a> Trainer<'a> {
     /// An epoch that `max_steps` cut short is not written: its remaining rows could not be resumed with.
     fn checkpoint(&mut self) -> Result<()> {
         let every = self.gang.settings.checkpoint_every;
-        if every == 0 || self.epoch % every != 0 || self.enough() {
+        if every == 0 || !self.epoch.is_multiple_of(every) || self.enough() {
             return Ok(());
         }
         // A collective: every rank calls it, whoever writes.

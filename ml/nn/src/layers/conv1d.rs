@@ -48,6 +48,7 @@ impl Conv1d {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used)]
     use super::*;
     use crate::layers::gradient_check::{check, ramp, tensor};
 

@@ -32,6 +32,7 @@ impl Linear {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used)]
     use super::*;
     use crate::layers::gradient_check::{check, ramp, tensor};
 

@@ -23,6 +23,7 @@ pub fn max_pool_with_switches(x: Tensor<3>, window: usize) -> (Tensor<3>, Switch
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used)]
     use super::*;
     use crate::layers::gradient_check::{check, ramp, tensor};
 

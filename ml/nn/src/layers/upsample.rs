@@ -23,6 +23,7 @@ pub fn upsample(x: Tensor<3>, window: usize, length: usize) -> Tensor<3> {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used)]
     use super::*;
     use crate::layers::gradient_check::{check, ramp, tensor};
 

@@ -122,7 +122,7 @@ impl Model for DistDca {
         let Some(f) = known.iter().find(|f| f.name == function) else {
             return Err(wrong(format!("no such function; the functions are: {}", FUNCTIONS.join(", "))));
         };
-        if series.len() % f.input_length != 0 {
+        if !series.len().is_multiple_of(f.input_length) {
             let reason = format!("{} values are not whole lists of {}", series.len(), f.input_length);
             return Err(wrong(reason));
         }
