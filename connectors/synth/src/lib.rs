@@ -1,1 +1,24 @@
-//! voxelflow-synth
+//! Data with planted truth, so that what a model finds can be checked.
+//!
+//! [`HcpSynth`] describes series in the shape of the HCP motor task; [`HcpGenerator`] makes them, voxel
+//! by voxel and in any order; [`write_hcp`] writes them as Parquet beside the truth and the design.
+//!
+//! ```text
+//!   seed, subject, voxel ─► own random stream ─┐
+//!   design (blocks ∗ HRF) ─► region's regressor ┼─► series = baseline·(…) + σ·(snr·a·x + AR(1) + drift + spikes)
+//!   seed, subject ─► shared spikes ─────────────┘
+//! ```
+
+mod anatomy;
+mod design;
+mod error;
+mod hcp;
+mod hrf;
+mod write;
+
+pub use anatomy::{Anatomy, Region};
+pub use design::{Design, REGRESSORS};
+pub use error::{Error, Result};
+pub use hcp::{HcpGenerator, HcpSynth, VERSION};
+pub use hrf::spm_hrf;
+pub use write::{Summary, WrittenFile, write_hcp};

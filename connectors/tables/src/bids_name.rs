@@ -23,7 +23,9 @@ impl BidsName {
         let name = path.file_name().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default();
         let mut entities = Self::default();
         for part in stem(&name).split('_') {
-            let Some((key, value)) = part.split_once('-').filter(|(_, value)| !value.is_empty()) else { continue };
+            let Some((key, value)) = part.split_once('-').filter(|(_, value)| !value.is_empty()) else {
+                continue;
+            };
             let place = match key {
                 "sub" => &mut entities.subject,
                 "ses" => &mut entities.session,

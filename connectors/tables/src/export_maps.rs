@@ -109,10 +109,11 @@ impl Export {
         for (r, voxel) in voxels.iter().enumerate() {
             let key: Vec<String> = keys.iter().map(|k| k.value(r).to_owned()).collect();
             let maps = || self.plan.columns.iter().map(|c| MapRows::new(c.volumes)).collect();
-            let set = self
-                .sets
-                .entry(key)
-                .or_insert_with(|| MapSet { voxels: Vec::new(), seen: vec![false; size], maps: maps() });
+            let set = self.sets.entry(key).or_insert_with(|| MapSet {
+                voxels: Vec::new(),
+                seen: vec![false; size],
+                maps: maps(),
+            });
             if std::mem::replace(&mut set.seen[*voxel as usize], true) {
                 return Err(duplicate(*voxel, &self.plan));
             }
@@ -146,7 +147,9 @@ impl Export {
 
     fn write(mut self) -> Result<Vec<PathBuf>> {
         if self.sets.is_empty() {
-            return Err(Error::Export { reason: "the table has no rows, so there is no map to write".into() });
+            return Err(Error::Export {
+                reason: "the table has no rows, so there is no map to write".into(),
+            });
         }
         let mut written = Vec::new();
         let size: usize = self.plan.grid.shape.iter().product();
@@ -154,7 +157,10 @@ impl Export {
             for (column, map) in self.plan.columns.iter().zip(&mut set.maps) {
                 let path = self.plan.file(&column.name, key);
                 if written.contains(&path) {
-                    let reason = format!("{} would be written twice: use names without special characters", path.display());
+                    let reason = format!(
+                        "{} would be written twice: use names without special characters",
+                        path.display()
+                    );
                     return Err(Error::Export { reason });
                 }
                 let mut writer = begin(&path, &self.plan, column.volumes)?;
@@ -192,7 +198,9 @@ fn voxels(batch: &RecordBatch, plan: &ExportPlan) -> Result<Vec<u32>> {
     let column = cast(batch.column(plan.voxel), &DataType::UInt32)?;
     let voxels: &UInt32Array = column.as_primitive::<UInt32Type>();
     if voxels.null_count() > 0 {
-        return fault("column `voxel` is null in some rows: drop those rows with WHERE voxel IS NOT NULL".into());
+        return fault(
+            "column `voxel` is null in some rows: drop those rows with WHERE voxel IS NOT NULL".into(),
+        );
     }
     if let Some(voxel) = voxels.values().iter().find(|v| **v as usize >= ni * nj * nk) {
         return fault(format!("voxel {voxel} lies outside the grid of {ni}×{nj}×{nk}"));
@@ -220,7 +228,9 @@ fn numbers(column: &ArrayRef, volumes: usize, missing: f32) -> Result<Float32Arr
     let rows = column.len();
     let (values, row_nulls) = match column.as_fixed_size_list_opt() {
         // A sliced list keeps its values whole, and those of null rows are anything.
-        Some(list) => (list.values().slice(list.value_offset(0) as usize, rows * volumes), list.nulls().cloned()),
+        Some(list) => {
+            (list.values().slice(list.value_offset(0) as usize, rows * volumes), list.nulls().cloned())
+        }
         None => (column.clone(), None),
     };
     let values = cast(&values, &DataType::Float32)?;

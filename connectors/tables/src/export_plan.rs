@@ -52,7 +52,9 @@ pub struct ExportPlan {
 pub fn check_export(schema: &Schema, target: &str) -> Result<ExportPlan> {
     let voxel = match schema.index_of("voxel") {
         Ok(at) if is_number(schema.field(at).data_type()) => at,
-        Ok(at) => return fail(format!("column `voxel` is {}, not a voxel number", schema.field(at).data_type())),
+        Ok(at) => {
+            return fail(format!("column `voxel` is {}, not a voxel number", schema.field(at).data_type()));
+        }
         Err(_) => return fail("the plan lost its key column `voxel`: add it to the SELECT".into()),
     };
     let grid = Grid::of(schema).or_else(|_| {
@@ -140,10 +142,15 @@ fn placeholders(target: &str, schema: &Schema) -> Result<Vec<(&'static str, usiz
             }
             let valid: Vec<String> = PLACEHOLDERS.iter().chain([&COLUMN]).map(|p| (*p).to_owned()).collect();
             let hint = nearest(name, &valid).map(|n| format!(", did you mean {{{n}}}?")).unwrap_or_default();
-            return fail(format!("target {target}: unknown {{{name}}}{hint}; there are: {}", valid.join(", ")));
+            return fail(format!(
+                "target {target}: unknown {{{name}}}{hint}; there are: {}",
+                valid.join(", ")
+            ));
         };
         let Ok(index) = schema.index_of(key) else {
-            return fail(format!("target {target} names {{{key}}}, but the plan lost that key column: add it to the SELECT"));
+            return fail(format!(
+                "target {target} names {{{key}}}, but the plan lost that key column: add it to the SELECT"
+            ));
         };
         if !keys.contains(&(key, index)) {
             keys.push((key, index));
@@ -156,7 +163,9 @@ impl ExportPlan {
     /// The folder above every file that is written.
     pub fn folder(&self) -> PathBuf {
         let fixed = self.target.split_once('{').map_or(self.target.as_str(), |(fixed, _)| fixed);
-        fixed.rsplit_once('/').map_or_else(|| PathBuf::from("."), |(folder, _)| PathBuf::from(format!("{folder}/")))
+        fixed
+            .rsplit_once('/')
+            .map_or_else(|| PathBuf::from("."), |(folder, _)| PathBuf::from(format!("{folder}/")))
     }
 
     /// The file of `column` for rows whose named keys have `values`.
@@ -234,14 +243,19 @@ mod tests {
     fn a_folder_gets_a_file_for_each_column() {
         let schema = schema(&[("voxel", DataType::UInt32), ("r", DataType::Float32)]);
         for target in ["/m/maps", "/m/maps/"] {
-            assert_eq!(check_export(&schema, target).unwrap().file("r", &[]), PathBuf::from("/m/maps/r.nii.gz"));
+            assert_eq!(
+                check_export(&schema, target).unwrap().file("r", &[]),
+                PathBuf::from("/m/maps/r.nii.gz")
+            );
         }
     }
 
     #[test]
     fn what_was_lost_is_named() {
         let whole = [("voxel", DataType::UInt32), ("r", DataType::Float32)];
-        assert!(text(&schema(&whole[1..]), "m").contains("lost its key column `voxel`: add it to the SELECT"));
+        assert!(
+            text(&schema(&whole[1..]), "m").contains("lost its key column `voxel`: add it to the SELECT")
+        );
         assert!(text(&schema(&whole[..1]), "m").contains("no numeric column"));
         let without_grid = Schema::new(schema(&whole).fields().clone());
         assert!(text(&without_grid, "m").contains("lost its grid"));

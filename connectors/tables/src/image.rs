@@ -36,7 +36,8 @@ impl Image {
         if header.shape.iter().any(|n| *n > usize::from(u16::MAX))
             || u32::try_from(header.shape.iter().product::<usize>()).is_err()
         {
-            let reason = format!("its grid of {:?} voxels is too large: 65,535 a side, 2^32 in all", header.shape);
+            let reason =
+                format!("its grid of {:?} voxels is too large: 65,535 a side, 2^32 in all", header.shape);
             return Err(fault(reason));
         }
         let t_r = match (options.t_r, sidecar_t_r(path)?) {
@@ -99,7 +100,13 @@ impl Image {
     pub fn must_fit(&self, first: &Self) -> Result<()> {
         if let Some(difference) = grid_difference(&self.grid, &first.grid) {
             let advice = "resample it, or make one table for each grid";
-            return Err(Error::Grid { what: "image", path: self.name(), other: first.name(), difference, advice });
+            return Err(Error::Grid {
+                what: "image",
+                path: self.name(),
+                other: first.name(),
+                difference,
+                advice,
+            });
         }
         let fault = |reason: String| Err(Error::Image { path: self.name(), reason });
         if self.volumes != first.volumes {
@@ -116,7 +123,10 @@ impl Image {
             (a, b) => {
                 let text = |t_r: Option<f64>| t_r.map_or("unknown".into(), |t| format!("{t} s"));
                 let (a, b) = (text(a), text(b));
-                fault(format!("its repetition time is {a}, that of {} {b}: give OPTIONS (t_r …)", first.name()))
+                fault(format!(
+                    "its repetition time is {a}, that of {} {b}: give OPTIONS (t_r …)",
+                    first.name()
+                ))
             }
         }
     }
@@ -144,10 +154,10 @@ pub(crate) fn grid_difference(a: &Grid, b: &Grid) -> Option<String> {
     };
     let [x, y, z] = shift([0; 3]);
     let corners = (0..8_usize).map(|c| [0, 1, 2].map(|axis| (c >> axis & 1) * (a.shape[axis] - 1)));
-    let largest = corners
-        .map(|c| shift(c).iter().map(|d| d * d).sum::<f64>().sqrt())
-        .fold(0.0, f64::max);
-    Some(format!("shifted by ({x:.3}, {y:.3}, {z:.3}) mm at the first voxel, at most {largest:.3} mm at a corner"))
+    let largest = corners.map(|c| shift(c).iter().map(|d| d * d).sum::<f64>().sqrt()).fold(0.0, f64::max);
+    Some(format!(
+        "shifted by ({x:.3}, {y:.3}, {z:.3}) mm at the first voxel, at most {largest:.3} mm at a corner"
+    ))
 }
 
 /// `RepetitionTime` of the JSON file beside an image, which outranks the header.

@@ -14,34 +14,46 @@ use voxelflow_storage::Place;
 /// [`Error::Location`] when nothing is there.
 pub(crate) fn find_images(location: &str) -> Result<Vec<PathBuf>> {
     let path = Place::local(location, "a NIFTI table")?;
-    let fail = |reason: String| Err(Error::Location { location: location.into(), reason });
     if path.is_file() {
         return Ok(vec![path]);
     }
     if path.is_dir() {
         let mut images = Vec::new();
-        walk(&path, &mut images).or_else(|e| fail(format!("the folder cannot be read: {e}")))?;
+        walk(&path, &mut images).or_else(|e| fail(location, format!("the folder cannot be read: {e}")))?;
         let images = choose(images);
         return if images.is_empty() {
-            fail("the folder holds no .nii or .nii.gz image".into())
+            fail(location, "the folder holds no .nii or .nii.gz image".into())
         } else {
             Ok(images)
         };
     }
     if !location.contains(['*', '?', '[']) {
-        return fail(match path.parent() {
-            Some(folder) if !folder.is_dir() => format!("no such file: the folder {} does not exist", folder.display()),
-            _ => "no such file or folder".into(),
-        });
+        return fail(
+            location,
+            match path.parent() {
+                Some(folder) if !folder.is_dir() => {
+                    format!("no such file: the folder {} does not exist", folder.display())
+                }
+                _ => "no such file or folder".into(),
+            },
+        );
     }
     let pattern = path.to_string_lossy().into_owned();
     let found = match glob::glob(&pattern) {
         Ok(found) => found,
-        Err(e) => return fail(format!("the pattern is wrong at character {}: {}", e.pos, e.msg)),
+        Err(e) => return fail(location, format!("the pattern is wrong at character {}: {}", e.pos, e.msg)),
     };
     let mut images: Vec<PathBuf> = found.flatten().filter(|p| is_image(p) && p.is_file()).collect();
     images.sort();
-    if images.is_empty() { fail("no .nii or .nii.gz image matches the pattern".into()) } else { Ok(images) }
+    if images.is_empty() {
+        fail(location, "no .nii or .nii.gz image matches the pattern".into())
+    } else {
+        Ok(images)
+    }
+}
+
+fn fail<T>(location: &str, reason: String) -> Result<T> {
+    Err(Error::Location { location: location.into(), reason })
 }
 
 fn walk(folder: &Path, images: &mut Vec<PathBuf>) -> std::io::Result<()> {
@@ -103,7 +115,12 @@ mod tests {
 
     #[test]
     fn a_bids_folder_gives_its_bold_images() {
-        let folder = folder(&["sub-2/f/sub-2_bold.nii.gz", "sub-1/f/sub-1_bold.nii", "sub-1/f/sub-1_T1w.nii", ".x/a_bold.nii"]);
+        let folder = folder(&[
+            "sub-2/f/sub-2_bold.nii.gz",
+            "sub-1/f/sub-1_bold.nii",
+            "sub-1/f/sub-1_T1w.nii",
+            ".x/a_bold.nii",
+        ]);
         assert_eq!(found(&folder, ""), ["sub-1/f/sub-1_bold.nii", "sub-2/f/sub-2_bold.nii.gz"]);
         assert_eq!(found(&folder, "sub-*/f/*.nii"), ["sub-1/f/sub-1_T1w.nii", "sub-1/f/sub-1_bold.nii"]);
         assert_eq!(found(&folder, "**/*T1w.nii"), ["sub-1/f/sub-1_T1w.nii"]);
@@ -118,9 +135,12 @@ mod tests {
     #[test]
     fn nothing_there_is_an_error_that_names_the_location() {
         let folder = folder(&["notes.txt"]);
-        for (pattern, reason) in
-            [("", "holds no"), ("*.nii", "no .nii or .nii.gz image matches"), ("x.nii", "no such file"), ("y/x.nii", "does not exist")]
-        {
+        for (pattern, reason) in [
+            ("", "holds no"),
+            ("*.nii", "no .nii or .nii.gz image matches"),
+            ("x.nii", "no such file"),
+            ("y/x.nii", "does not exist"),
+        ] {
             let location = folder.path().join(pattern);
             let e = find_images(location.to_str().unwrap()).unwrap_err();
             assert!(e.is_input() && e.to_string().contains(reason), "{e}");

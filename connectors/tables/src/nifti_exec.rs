@@ -11,10 +11,8 @@ use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
 use datafusion::common::{Statistics, stats::Precision, tree_node::TreeNodeRecursion};
 use datafusion::error::Result as PlanResult;
-use datafusion::execution::{
-    SendableRecordBatchStream, TaskContext, disk_manager::RefCountedTempFile, memory_pool::MemoryConsumer,
-    memory_pool::MemoryReservation,
-};
+use datafusion::execution::memory_pool::{MemoryConsumer, MemoryReservation};
+use datafusion::execution::{SendableRecordBatchStream, TaskContext, spill_file::SpillFile};
 use datafusion::physical_expr::{EquivalenceProperties, PhysicalExpr, PhysicalSortExpr, expressions::Column};
 use datafusion::physical_plan::execution_plan::{
     Boundedness, EmissionType, PlanProperties, ReplaceChildrenOptions,
@@ -22,6 +20,7 @@ use datafusion::physical_plan::execution_plan::{
 use datafusion::physical_plan::statistics::StatisticsArgs;
 use datafusion::physical_plan::stream::RecordBatchReceiverStreamBuilder;
 use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, Partitioning};
+use std::fs::OpenOptions;
 use std::sync::Arc;
 use tokio::sync::mpsc::Sender;
 use voxelflow_signal::MeanVolume;
@@ -74,7 +73,13 @@ impl NiftiExec {
 impl DisplayAs for NiftiExec {
     fn fmt_as(&self, _: DisplayFormatType, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let names: Vec<&str> = self.schema.fields().iter().map(|f| f.name().as_str()).collect();
-        write!(f, "NiftiExec: files={}, mask={}, columns=[{}]", self.source.images.len(), self.source.options.mask, names.join(", "))?;
+        write!(
+            f,
+            "NiftiExec: files={}, mask={}, columns=[{}]",
+            self.source.images.len(),
+            self.source.options.mask,
+            names.join(", ")
+        )?;
         self.limit.map_or(Ok(()), |limit| write!(f, ", limit={limit}"))
     }
 }
@@ -138,7 +143,8 @@ impl ExecutionPlan for NiftiExec {
             partition,
             rows,
             limit: self.limit.unwrap_or(usize::MAX),
-            batch_rows: (BATCH_BYTES / (4 * image.volumes.max(1))).clamp(1, context.session_config().batch_size().max(1)),
+            batch_rows: (BATCH_BYTES / (4 * image.volumes.max(1)))
+                .clamp(1, context.session_config().batch_size().max(1)),
             reservation: reservation.register(context.memory_pool()),
             context,
             spill: None,
@@ -159,7 +165,7 @@ struct ReadTask {
     reservation: MemoryReservation,
     context: Arc<TaskContext>,
     /// Keeps the temporary file until the rows are sent.
-    spill: Option<RefCountedTempFile>,
+    spill: Option<Arc<dyn SpillFile>>,
     to: Sender<PlanResult<RecordBatch>>,
 }
 
@@ -223,9 +229,14 @@ impl ReadTask {
         if self.fits(4 * voxels * image.volumes) {
             return Ok(VolumeStore::in_memory(voxels, image.volumes));
         }
+        // The session's temporary folder, where it has one; else the system's.
+        let failed = |e: std::io::Error| Error::Spill { path: image.name(), reason: e.to_string() };
         let manager = &self.context.runtime_env().disk_manager;
         let temporary = manager.create_tmp_file(&format!("series of {}", image.name()))?;
-        let file = temporary.inner().reopen().map_err(|e| Error::Spill { path: image.name(), reason: e.to_string() })?;
+        let file = match temporary.path() {
+            Some(path) => OpenOptions::new().read(true).write(true).open(path).map_err(failed)?,
+            None => tempfile::tempfile().map_err(failed)?,
+        };
         self.spill = Some(temporary);
         Ok(VolumeStore::on_disk(voxels, file))
     }

@@ -132,7 +132,10 @@ mod tests {
         let as_text = parse(&json!({"run": "1", "t_r": "0.72", "memory_limit": "2 MB"})).unwrap();
         let as_numbers = parse(&json!({"run": 1, "t_r": 0.72, "memory_limit": 2 << 20})).unwrap();
         assert_eq!(as_text, as_numbers);
-        assert_eq!((as_text.run.as_deref(), as_text.t_r, as_text.memory_limit.0), (Some("1"), Some(0.72), 2 << 20));
+        assert_eq!(
+            (as_text.run.as_deref(), as_text.t_r, as_text.memory_limit.0),
+            (Some("1"), Some(0.72), 2 << 20)
+        );
     }
 
     #[test]

@@ -140,7 +140,8 @@ pub struct NiftiTableFactory;
 impl TableProviderFactory for NiftiTableFactory {
     async fn create(&self, _: &dyn Session, cmd: &CreateExternalTable) -> PlanResult<Arc<dyn TableProvider>> {
         let refuse = |what: &str| {
-            let reason = format!("a NIFTI table takes no {what}; its columns are the key columns and `series`");
+            let reason =
+                format!("a NIFTI table takes no {what}; its columns are the key columns and `series`");
             Err(Error::Location { location: cmd.name.to_string(), reason })
         };
         if !cmd.schema.fields().is_empty() {
@@ -156,7 +157,9 @@ impl TableProviderFactory for NiftiTableFactory {
         let options: Options = cmd
             .options
             .iter()
-            .map(|(name, value)| (name.strip_prefix("format.").unwrap_or(name).to_owned(), value.clone().into()))
+            .map(|(name, value)| {
+                (name.strip_prefix("format.").unwrap_or(name).to_owned(), value.clone().into())
+            })
             .collect();
         let locations = cmd.locations.clone();
         let table = tokio::task::spawn_blocking(move || NiftiTable::try_new(&locations, &options))

@@ -2,7 +2,8 @@
 
 use crate::{Image, Result};
 use arrow::array::{
-    ArrayRef, FixedSizeListArray, Float32Array, RecordBatch, RecordBatchOptions, StringArray, UInt16Array, UInt32Array,
+    ArrayRef, FixedSizeListArray, Float32Array, RecordBatch, RecordBatchOptions, StringArray, UInt16Array,
+    UInt32Array,
 };
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use std::sync::Arc;

@@ -1,0 +1,376 @@
+//! NIFTI tables through a session: values, keys, metadata, faults, and maps written back.
+#![allow(clippy::unwrap_used)]
+
+use datafusion::arrow::array::{Array, AsArray, RecordBatch};
+use datafusion::arrow::compute::concat_batches;
+use datafusion::arrow::datatypes::{Float32Type, UInt16Type, UInt32Type};
+use datafusion::prelude::{ParquetReadOptions, SessionConfig, SessionContext};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use voxelflow_formats::{NiftiReader, NiftiSpec, NiftiWriter};
+use voxelflow_stage::{GRID_METADATA_KEY, Grid};
+use voxelflow_tables::{
+    Error, ExportOptions, NIFTI, NiftiTableFactory, check_export, export_maps, mean_image,
+};
+
+const SHAPE: [usize; 3] = [5, 4, 3];
+const VOLUMES: usize = 7;
+
+fn session() -> SessionContext {
+    let mut config = SessionConfig::new().with_target_partitions(2);
+    config.options_mut().execution.parquet.skip_metadata = false;
+    let ctx = SessionContext::new_with_config(config);
+    ctx.state_ref().write().table_factories_mut().insert(NIFTI.into(), Arc::new(NiftiTableFactory));
+    ctx
+}
+
+fn affine(shift: f64) -> [[f64; 4]; 4] {
+    [[-2.0, 0.0, 0.0, 90.0 + shift], [0.0, 2.0, 0.0, -126.0], [0.0, 0.0, 2.5, -72.0], [0.0, 0.0, 0.0, 1.0]]
+}
+
+fn value(voxel: usize, t: usize) -> f32 {
+    (voxel * 100 + t) as f32 + 0.25
+}
+
+fn write(path: &Path, volumes: usize, shift: f64, value: impl Fn(usize, usize) -> f32) {
+    let spec = NiftiSpec::new(SHAPE, volumes).with_affine(affine(shift), 2).with_t_r(0.72);
+    let mut writer = NiftiWriter::create(path, &spec).unwrap();
+    for t in 0..volumes {
+        let volume: Vec<f32> = (0..60).map(|v| value(v, t)).collect();
+        writer.write_volume(&volume).unwrap();
+    }
+    writer.finish().unwrap();
+}
+
+/// A folder with `sub-01_task-x_run-1_space-Y_bold.nii.gz` and a mask of every third voxel.
+fn folder() -> (tempfile::TempDir, PathBuf, PathBuf) {
+    let folder = tempfile::tempdir().unwrap();
+    let bold = folder.path().join("sub-01_task-x_run-1_space-Y_bold.nii.gz");
+    let mask = folder.path().join("brain_mask.nii");
+    write(&bold, VOLUMES, 0.0, value);
+    write(&mask, 1, 0.0, |v, _| f32::from(v % 3 == 0));
+    (folder, bold, mask)
+}
+
+async fn create(ctx: &SessionContext, location: &Path, options: &str) -> Result<(), Error> {
+    let sql = format!(
+        "CREATE OR REPLACE EXTERNAL TABLE bold STORED AS NIFTI LOCATION '{}' OPTIONS ({options})",
+        location.display()
+    );
+    ctx.sql(&sql).await.map(|_| ()).map_err(Error::Plan)
+}
+
+async fn query(ctx: &SessionContext, sql: &str) -> RecordBatch {
+    let frame = ctx.sql(sql).await.unwrap();
+    let schema = Arc::clone(frame.schema().inner());
+    let batches = frame.collect().await.unwrap();
+    batches.first().map_or_else(
+        || RecordBatch::new_empty(schema),
+        |first| concat_batches(&first.schema(), &batches).unwrap(),
+    )
+}
+
+fn series(batch: &RecordBatch) -> Vec<f32> {
+    let list = batch.column_by_name("series").unwrap().as_fixed_size_list();
+    list.values().as_primitive::<Float32Type>().values().to_vec()
+}
+
+fn bits(values: &[f32]) -> Vec<u32> {
+    values.iter().map(|x| x.to_bits()).collect()
+}
+
+async fn failure(location: &Path, options: &str) -> String {
+    let e = create(&session(), location, options).await.unwrap_err();
+    assert!(e.is_input(), "{e}");
+    e.to_string()
+}
+
+async fn export(ctx: &SessionContext, sql: &str, target: &Path) -> Result<Vec<PathBuf>, Error> {
+    let frame = ctx.sql(sql).await?;
+    let plan = check_export(frame.schema().as_arrow(), target.to_str().unwrap())?;
+    export_maps(&plan, frame.execute_stream().await?, &ExportOptions::default()).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn rows_are_the_voxels_of_the_mask() {
+    let (_folder, bold, mask) = folder();
+    let ctx = session();
+    create(&ctx, &bold, &format!("mask '{}'", mask.display())).await.unwrap();
+    let rows = query(&ctx, "SELECT * FROM bold").await;
+    let voxels = rows.column_by_name("voxel").unwrap().as_primitive::<UInt32Type>().values().to_vec();
+    assert_eq!(voxels, (0..60).step_by(3).collect::<Vec<u32>>());
+    let index = |n: &str| rows.column_by_name(n).unwrap().as_primitive::<UInt16Type>().clone();
+    let (i, j, k) = (index("i"), index("j"), index("k"));
+    let found = series(&rows);
+    for (row, voxel) in voxels.iter().enumerate() {
+        let [i, j, k] = [&i, &j, &k].map(|a| u32::from(a.value(row)));
+        assert_eq!(i + 5 * (j + 4 * k), *voxel);
+        for t in 0..VOLUMES {
+            assert_eq!(found[row * VOLUMES + t], value(*voxel as usize, t));
+        }
+    }
+    let text = |n: &str| rows.column_by_name(n).unwrap().as_string::<i32>().clone();
+    assert_eq!(
+        ["subject", "task", "run", "space"].map(|n| text(n).value(3).to_owned()),
+        ["01", "x", "1", "Y"]
+    );
+    assert_eq!(text("session").null_count(), rows.num_rows());
+    let grid = Grid::of(&rows.schema()).unwrap();
+    assert_eq!((grid.shape, grid.mask_voxels, grid.xform_code), (SHAPE, 20, 2));
+    assert!((grid.t_r.unwrap() - 0.72).abs() < 1e-6);
+    let indices: Vec<u8> = voxels.iter().flat_map(|v| v.to_le_bytes()).collect();
+    assert_eq!(grid.mask_hash, blake3::hash(&indices).to_hex().to_string());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn counting_limits_and_projections_read_no_series() {
+    let (_folder, bold, _) = folder();
+    let ctx = session();
+    create(&ctx, &bold, "mask 'none', subject '7', t_r '2'").await.unwrap();
+    let count = query(&ctx, "SELECT count(*) FROM bold").await;
+    assert_eq!(count.column(0).as_primitive::<datafusion::arrow::datatypes::Int64Type>().value(0), 60);
+    let few = query(&ctx, "SELECT voxel FROM bold LIMIT 4").await;
+    assert_eq!(few.column(0).as_primitive::<UInt32Type>().values(), &[0, 1, 2, 3]);
+    let plan = ctx.sql("SELECT voxel FROM bold LIMIT 4").await.unwrap().create_physical_plan().await.unwrap();
+    let text = datafusion::physical_plan::displayable(plan.as_ref()).indent(false).to_string();
+    assert!(text.contains("columns=[voxel], limit=4"), "{text}");
+    let grid = Grid::of(&few.schema()).unwrap();
+    assert_eq!(grid.t_r, Some(2.0));
+    let subject = query(&ctx, "SELECT DISTINCT subject FROM bold").await;
+    assert_eq!(subject.column(0).as_string::<i32>().value(0), "7");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_tiny_memory_limit_gives_the_same_bits() {
+    let (_folder, bold, mask) = folder();
+    for mask in ["none".to_owned(), mask.display().to_string()] {
+        let ctx = session();
+        create(&ctx, &bold, &format!("mask '{mask}'")).await.unwrap();
+        let whole = query(&ctx, "SELECT * FROM bold").await;
+        create(&ctx, &bold, &format!("mask '{mask}', memory_limit 64")).await.unwrap();
+        let spilled = query(&ctx, "SELECT * FROM bold").await;
+        assert_eq!(bits(&series(&whole)), bits(&series(&spilled)));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn non_finite_and_constant_series_are_kept() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("a.nii");
+    let value = |v: usize, t: usize| match (v, t) {
+        (3, 2) => f32::NAN,
+        (4, _) => 0.0,
+        _ => value(v, t),
+    };
+    write(&path, VOLUMES, 0.0, value);
+    let ctx = session();
+    create(&ctx, &path, "mask 'none'").await.unwrap();
+    let found = series(&query(&ctx, "SELECT * FROM bold").await);
+    assert!(found[3 * VOLUMES + 2].is_nan());
+    assert!(found[4 * VOLUMES..5 * VOLUMES].iter().all(|x| *x == 0.0));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn faults_name_the_files() {
+    let (folder, bold, mask) = folder();
+    let shifted = folder.path().join("shifted_mask.nii");
+    write(&shifted, 1, 1.0, |_, _| 1.0);
+    let text = failure(&bold, &format!("mask '{}'", shifted.display())).await;
+    assert!(
+        text.contains("shifted_mask.nii")
+            && text.contains("sub-01")
+            && text.contains("(1.000, 0.000, 0.000) mm"),
+        "{text}"
+    );
+
+    let empty = folder.path().join("empty_mask.nii");
+    write(&empty, 1, 0.0, |_, _| 0.0);
+    assert!(
+        failure(&bold, &format!("mask '{}'", empty.display()))
+            .await
+            .contains("empty_mask.nii: the mask is empty")
+    );
+    assert!(failure(&bold, &format!("mask '{}'", bold.display())).await.contains("a mask has one volume"));
+    assert!(failure(&bold, "maks 'none'").await.contains("did you mean `mask`?"));
+    assert!(failure(&folder.path().join("nothing.nii"), "").await.contains("nothing.nii: no such file"));
+    assert!(failure(&bold, "mask 'no_such_mask.nii'").await.contains("no_such_mask.nii"));
+
+    write(&folder.path().join("sub-02_bold.nii"), VOLUMES + 1, 0.0, value);
+    let text = failure(folder.path(), "mask 'none'").await;
+    assert!(
+        text.contains("sub-02_bold.nii: it has 8 volumes")
+            && text.contains("sub-01")
+            && text.contains("has 7"),
+        "{text}"
+    );
+    write(&folder.path().join("sub-02_bold.nii"), VOLUMES, 2.0, value);
+    let text = failure(folder.path(), &format!("mask '{}'", mask.display())).await;
+    assert!(text.contains("sub-02_bold.nii does not lie on the grid of") && text.contains("2.000"), "{text}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_truncated_file_is_an_error_of_the_query_that_names_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("cut_bold.nii.gz");
+    write(&path, VOLUMES, 0.0, value);
+    let bytes = std::fs::read(&path).unwrap();
+    let ctx = session();
+    create(&ctx, &path, "mask 'none'").await.unwrap();
+    std::fs::write(&path, &bytes[..bytes.len() * 2 / 3]).unwrap();
+    let e = ctx.sql("SELECT * FROM bold").await.unwrap().collect().await.unwrap_err();
+    let ours = Error::in_plan(&e).unwrap();
+    assert!(ours.is_input() && ours.to_string().contains("cut_bold.nii.gz"), "{ours}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn several_runs_are_partitions_of_one_table() {
+    let (folder, _, mask) = folder();
+    write(&folder.path().join("sub-02_task-x_bold.nii"), VOLUMES, 0.0, |v, t| -value(v, t));
+    let ctx = session();
+    create(&ctx, folder.path(), &format!("mask '{}'", mask.display())).await.unwrap();
+    let rows = query(&ctx, "SELECT subject, voxel, series FROM bold ORDER BY subject, voxel").await;
+    assert_eq!(rows.num_rows(), 40);
+    assert_eq!(series(&rows)[20 * VOLUMES + 1], -value(0, 1));
+    let maps = folder.path().join("maps/sub-{subject}_{column}.nii.gz");
+    let sql = "SELECT voxel, subject, series[2] AS second FROM bold";
+    let files = export(&ctx, sql, &maps).await.unwrap();
+    assert_eq!(files.len(), 2);
+    let (_, values) = NiftiReader::open(&files[1]).unwrap().read_all().unwrap();
+    assert_eq!((values[3], values[4]), (-value(3, 1), 0.0));
+    let e = export(&ctx, sql, &folder.path().join("one.nii")).await.unwrap_err();
+    assert!(e.is_input() && e.to_string().contains("two rows of voxel 0"), "{e}");
+    assert!(!folder.path().join("one.nii").exists());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_grid_travels_through_plans_and_parquet() {
+    let (folder, bold, mask) = folder();
+    let ctx = session();
+    create(&ctx, &bold, &format!("mask '{}'", mask.display())).await.unwrap();
+    let grid = Grid::of(&query(&ctx, "SELECT * FROM bold").await.schema()).unwrap();
+    let parquet = folder.path().join("rows.parquet");
+    let frame = ctx.sql("SELECT * FROM bold").await.unwrap();
+    frame.write_parquet(parquet.to_str().unwrap(), Default::default(), None).await.unwrap();
+    ctx.register_parquet("stored", parquet.to_str().unwrap(), ParquetReadOptions::default()).await.unwrap();
+    for sql in [
+        "SELECT voxel, series FROM bold WHERE voxel > 10",
+        "SELECT voxel, series[1] * 2 AS x FROM bold",
+        "SELECT voxel, series FROM bold ORDER BY voxel DESC LIMIT 3",
+        "SELECT voxel, series FROM bold WHERE voxel < 9 UNION ALL SELECT voxel, series FROM bold WHERE voxel > 9",
+        "SELECT voxel, avg(series[1]) AS x FROM bold GROUP BY voxel",
+        "SELECT a.voxel, b.series FROM bold a JOIN bold b ON a.voxel = b.voxel",
+        "WITH c AS (SELECT * FROM bold) SELECT voxel, i FROM c",
+        "SELECT voxel, row_number() OVER (ORDER BY voxel) AS n FROM bold",
+        "SELECT * FROM stored",
+        "SELECT voxel, series[3] AS x FROM stored WHERE j = 1",
+    ] {
+        let frame = ctx.sql(sql).await.unwrap();
+        let planned = frame.schema().as_arrow().metadata().get(GRID_METADATA_KEY).cloned();
+        assert_eq!(planned, grid.to_metadata().unwrap().remove(GRID_METADATA_KEY), "{sql}");
+    }
+    let stored = query(&ctx, "SELECT * FROM stored").await;
+    assert_eq!(series(&stored), series(&query(&ctx, "SELECT * FROM bold").await));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_export_read_back_is_the_source() {
+    let (folder, bold, _) = folder();
+    let ctx = session();
+    create(&ctx, &bold, "mask 'none'").await.unwrap();
+    let target = folder.path().join("maps/{column}.nii.gz");
+    let sql = "SELECT *, series[1] AS first, CASE WHEN voxel = 5 THEN NULL ELSE voxel END AS number FROM bold ORDER BY voxel DESC";
+    let files = export(&ctx, sql, &target).await.unwrap();
+    let names: Vec<_> = files.iter().map(|f| f.file_name().unwrap().to_str().unwrap()).collect();
+    assert_eq!(names, ["series.nii.gz", "first.nii.gz", "number.nii.gz"]);
+    let (header, values) = NiftiReader::open(&files[0]).unwrap().read_all().unwrap();
+    let (source, expected) = NiftiReader::open(&bold).unwrap().read_all().unwrap();
+    assert_eq!(bits(&values), bits(&expected));
+    assert_eq!(
+        (header.affine, header.xform_code, header.volumes),
+        (source.affine, source.xform_code, VOLUMES)
+    );
+    assert_eq!(header.t_r().unwrap(), source.t_r().unwrap());
+    let (header, values) = NiftiReader::open(&files[2]).unwrap().read_all().unwrap();
+    assert_eq!((header.volumes, values[4], values[5], values[59]), (1, 4.0, 0.0, 59.0));
+    let text = std::fs::read_to_string(folder.path().join("maps/dataset_description.json")).unwrap();
+    assert!(text.contains("derivative") && text.contains("voxelflow"));
+
+    let frame = ctx.sql("SELECT voxel, series FROM bold").await.unwrap();
+    let again = folder.path().join("again.nii");
+    let plan = check_export(frame.schema().as_arrow(), again.to_str().unwrap()).unwrap();
+    let tight = ExportOptions { missing: f32::NAN, memory_limit: 100 };
+    let file = export_maps(&plan, frame.execute_stream().await.unwrap(), &tight).await.unwrap().remove(0);
+    assert_eq!(bits(&NiftiReader::open(file).unwrap().read_all().unwrap().1), bits(&expected));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_null_key_cannot_name_a_file() {
+    let (folder, bold, _) = folder();
+    let ctx = session();
+    create(&ctx, &bold, "mask 'none'").await.unwrap();
+    let sql = "SELECT voxel, session, series[1] AS x FROM bold";
+    let e = export(&ctx, sql, &folder.path().join("{session}.nii")).await.unwrap_err();
+    assert!(e.is_input() && e.to_string().contains("`session` is null"), "{e}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_sidecar_outranks_the_header() {
+    let (folder, bold, _) = folder();
+    let sidecar = folder.path().join("sub-01_task-x_run-1_space-Y_bold.json");
+    std::fs::write(&sidecar, r#"{"RepetitionTime": 2.5}"#).unwrap();
+    let ctx = session();
+    create(&ctx, &bold, "mask 'none'").await.unwrap();
+    assert_eq!(
+        Grid::of(&query(&ctx, "SELECT voxel FROM bold LIMIT 1").await.schema()).unwrap().t_r,
+        Some(2.5)
+    );
+    std::fs::write(&sidecar, r#"{"RepetitionTime": 2500}"#).unwrap();
+    assert!(failure(&bold, "mask 'none'").await.contains("given in seconds"));
+}
+
+fn data(path: &str) -> Option<PathBuf> {
+    let root = std::env::var_os("VOXELFLOW_DATA")
+        .map_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/data"), PathBuf::from);
+    let path = root.join(path);
+    if !path.exists() {
+        println!("SKIPPED: {} is not there; set VOXELFLOW_DATA", path.display());
+    }
+    path.exists().then_some(path)
+}
+
+/// Values of `nibabel.load(…).get_fdata()` and of `nilearn.masking.compute_epi_mask`.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_real_run_equals_nibabel_and_nilearn() {
+    let text = include_str!("fixtures/real_runs.json");
+    let fixture: serde_json::Value = serde_json::from_str(text).unwrap();
+    for (name, expected) in fixture["runs"].as_object().unwrap() {
+        let Some(path) = data(name) else { continue };
+        let ctx = session();
+        create(&ctx, &path, "mask 'auto'").await.unwrap();
+        let rows = query(&ctx, "SELECT voxel, series FROM bold ORDER BY voxel").await;
+        let voxels = rows.column_by_name("voxel").unwrap().as_primitive::<UInt32Type>().values().to_vec();
+        assert_eq!(voxels.len() as u64, expected["mask_voxels"].as_u64().unwrap(), "{name}");
+        let indices: Vec<u8> = voxels.iter().flat_map(|v| v.to_le_bytes()).collect();
+        assert_eq!(
+            blake3::hash(&indices).to_hex().as_str(),
+            expected["mask_blake3"].as_str().unwrap(),
+            "{name}"
+        );
+        let found = series(&rows);
+        let time_points = found.len() / voxels.len();
+        for sample in expected["samples"].as_array().unwrap() {
+            let [row, t] = ["row", "t"].map(|n| sample[n].as_u64().unwrap() as usize);
+            let (a, b) = (f64::from(found[row * time_points + t]), sample["value"].as_f64().unwrap());
+            assert!((a - b).abs() <= 1e-6 * b.abs().max(1.0), "{name} {sample}: {a}");
+        }
+        // The mask is known now: counting needs no file, and a tight limit spills to the same bits.
+        create(&ctx, &path, "mask 'auto', memory_limit '1MB'").await.unwrap();
+        let spilled = query(&ctx, "SELECT voxel, series FROM bold ORDER BY voxel").await;
+        assert_eq!(bits(&series(&spilled)), bits(&found), "{name}");
+        let (grid, mean) = mean_image(&path).unwrap();
+        let middle = expected["mean_sample"]["voxel"].as_u64().unwrap() as usize;
+        let value = expected["mean_sample"]["value"].as_f64().unwrap();
+        assert_eq!(mean.len(), grid.shape.iter().product::<usize>());
+        assert!((f64::from(mean[middle]) - value).abs() <= 1e-5 * value.abs().max(1.0), "{name}");
+    }
+}
