@@ -152,6 +152,8 @@ fn between<'t>(text: &'t str, before: &str, after: &str) -> Option<&'t str> {
 /// A message as it is; what follows its first line or `; ` is help.
 fn plain(statement: &Statement, place: Option<Span>, text: &str) -> PipelineError {
     let text = text.trim();
+    let text = text.strip_prefix("Schema error: ").unwrap_or(text);
+    let text = text.strip_prefix("Error during planning: ").unwrap_or(text);
     let line_end = text.find('\n').map(|at| (at, 1));
     let clause_end = text.find("; ").map(|at| (at, 2));
     let cut = [line_end, clause_end].into_iter().flatten().min();

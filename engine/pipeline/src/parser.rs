@@ -311,7 +311,13 @@ impl<'a> StatementParser<'a> {
 
     /// The error for the next token, where one of `wanted` should be.
     fn expected(&self, wanted: &[&str]) -> PipelineError {
-        expected(self.source, self.next_place(), self.sql.parser.peek_token_ref(), &wanted.join(", "), wanted)
+        expected(
+            self.source,
+            self.next_place(),
+            self.sql.parser.peek_token_ref(),
+            &wanted.join(" or "),
+            wanted,
+        )
     }
 
     fn place(&self, token: &TokenWithSpan) -> Span {
@@ -449,7 +455,7 @@ fn expected(
             .collect();
         if let Some(word) = nearest(&upper, &words) {
             message = format!("{message}, did you mean `{word}`?");
-        } else if STATEMENTS.contains(&upper.as_str()) {
+        } else if STATEMENTS.contains(&upper.as_str()) && !text.ends_with("statement") {
             help = Some(format!("is a `;` missing before {upper}?"));
         }
     }

@@ -110,7 +110,7 @@ mod tests {
         let source = Source::new("f.vf", "ab\ncd");
         assert_eq!(source.offset(9, 9), 5);
         assert_eq!(source.offset(1, 99), 3);
-        assert_eq!(source.line_column(99), (2, 1));
+        assert_eq!(source.line_column(99), (2, 3));
         assert_eq!(source.offset(0, 0), 0);
     }
 }

@@ -77,7 +77,10 @@ fn unknown(source: &Source, span: Span, name: &str, variables: &Variables) -> Pi
 
 fn literal(value: &str) -> Vec<Token> {
     let unsigned = value.strip_prefix('-').unwrap_or(value);
-    let number = unsigned.starts_with(|c: char| c.is_ascii_digit()) && unsigned.parse::<f64>().is_ok();
+    // `01` is a subject's label, not the number one.
+    let label = unsigned.len() > 1 && unsigned.starts_with('0') && !unsigned.starts_with("0.");
+    let digit = unsigned.starts_with(|c: char| c.is_ascii_digit());
+    let number = digit && !label && unsigned.parse::<f64>().is_ok();
     if number {
         let sign = value.starts_with('-').then_some(Token::Minus);
         return sign.into_iter().chain([Token::Number(unsigned.into(), false)]).collect();
@@ -127,10 +130,17 @@ mod tests {
 
     #[test]
     fn a_variable_becomes_a_literal() {
-        let set = [("n", "-3.5"), ("dir", "it's"), ("on", "true"), ("version", "1.2.3"), ("inf", "inf")];
+        let set = [
+            ("n", "-3.5"),
+            ("dir", "it's"),
+            ("on", "true"),
+            ("version", "1.2.3"),
+            ("inf", "inf"),
+            ("s", "01"),
+        ];
         assert_eq!(
-            filled("SELECT $n, $dir, $on, $version, $inf, $1 -- $x\n", &set).unwrap(),
-            "SELECT - 3.5 , 'it's' , true , '1.2.3' , 'inf' , $1"
+            filled("SELECT $n, $dir, $on, $version, $inf, $s, $1 -- $x\n", &set).unwrap(),
+            "SELECT - 3.5 , 'it's' , true , '1.2.3' , 'inf' , '01' , $1"
         );
     }
 
