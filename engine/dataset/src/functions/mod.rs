@@ -76,10 +76,10 @@ macro_rules! function {
         $crate::function!(@register $name, $batch, $args, $type, $output, $body)
     };
     ($name:literal, |$batch:ident| $body:expr) => {
-        $crate::function!(@register $name, $batch, _arguments, (), impl $crate::functions::Outcome, $body)
+        $crate::function!(@register $name, $batch, _arguments, (), impl $crate::functions::Outcome + use<>, $body)
     };
     ($name:literal, |$batch:ident, $args:ident : $type:ty| $body:expr) => {
-        $crate::function!(@register $name, $batch, $args, $type, impl $crate::functions::Outcome, $body)
+        $crate::function!(@register $name, $batch, $args, $type, impl $crate::functions::Outcome + use<>, $body)
     };
     (|$batch:ident| -> $output:ty $body:block) => {
         $crate::function!(@register $crate::function!(@here), $batch, _arguments, (), $output, $body)
@@ -89,12 +89,12 @@ macro_rules! function {
     };
     (|$batch:ident| $body:expr) => {
         $crate::function!(
-            @register $crate::function!(@here), $batch, _arguments, (), impl $crate::functions::Outcome, $body
+            @register $crate::function!(@here), $batch, _arguments, (), impl $crate::functions::Outcome + use<>, $body
         )
     };
     (|$batch:ident, $args:ident : $type:ty| $body:expr) => {
         $crate::function!(
-            @register $crate::function!(@here), $batch, $args, $type, impl $crate::functions::Outcome, $body
+            @register $crate::function!(@here), $batch, $args, $type, impl $crate::functions::Outcome + use<>, $body
         )
     };
 }
