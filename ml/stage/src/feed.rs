@@ -29,7 +29,7 @@ impl MemoryFeed {
     /// # Errors
     /// A length that is no multiple of `time_points`.
     pub fn try_new(values: Vec<f32>, time_points: usize) -> Result<Self> {
-        if time_points == 0 || values.len() % time_points != 0 {
+        if time_points == 0 || !values.len().is_multiple_of(time_points) {
             let reason = format!("{} values are not whole series of {time_points} points", values.len());
             return Err(Error::Data { what: "feed".into(), reason });
         }

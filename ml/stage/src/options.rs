@@ -53,6 +53,7 @@ pub fn nearest(name: &str, valid: &[String]) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used)]
     use super::*;
     use crate::TrainSettings;
     use serde_json::json;
@@ -63,8 +64,11 @@ mod tests {
 
     #[test]
     fn names_fill_the_struct() {
-        let s: TrainSettings =
-            parse_options("TRAIN", &options(json!({"ranks": 4, "consistency": "async", "learning_rate": 0.5}))).unwrap();
+        let s: TrainSettings = parse_options(
+            "TRAIN",
+            &options(json!({"ranks": 4, "consistency": "async", "learning_rate": 0.5})),
+        )
+        .unwrap();
         assert_eq!(s.ranks, 4);
         assert_eq!(s.sync.consistency, voxelflow_sync::Consistency::Async);
         assert_eq!(s.sync.optimizer.learning_rate, 0.5);

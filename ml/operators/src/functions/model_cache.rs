@@ -14,8 +14,11 @@ use voxelflow_stage::{Model, StageKind, nearest};
 #[derive(Debug)]
 pub(crate) struct ModelCache {
     kinds: Arc<Vec<Arc<dyn StageKind>>>,
-    models: Mutex<HashMap<PathBuf, (Version, Arc<dyn Model>)>>,
+    models: Mutex<HashMap<PathBuf, Read>>,
 }
+
+/// A model and the files that it was read from.
+type Read = (Version, Arc<dyn Model>);
 
 /// Inode, time of change and size of the files of a model: a folder that is replaced has others.
 type Version = [(u64, i64, i64, u64); 2];

@@ -135,5 +135,5 @@ pub fn ours(error: &DataFusionError) -> &Error {
 }
 
 pub fn refused(planned: Result<LogicalPlan, StageError>) -> StageError {
-    planned.err().expect("should have been refused")
+    planned.expect_err("should have been refused")
 }
