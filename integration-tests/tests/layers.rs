@@ -1,7 +1,10 @@
 //! Arrows between crates run one way: a crate depends only on crates that stand before it.
 
-use cargo_metadata::{DependencyKind, Metadata, MetadataCommand, PackageId};
-use std::collections::{BTreeMap, BTreeSet};
+use serde::Deserialize;
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    process::Command,
+};
 
 /// Lowest first. A crate may use the crates of its own duty that stand before it, and of another duty
 /// only what `ALLOWED_ACROSS` lists.
@@ -49,17 +52,76 @@ const LIGHT: &[&str] =
 /// Two versions of one of these cannot exchange batches, stores or plans.
 const ONE_VERSION: &[&str] = &["arrow", "arrow-array", "parquet", "object_store", "datafusion", "burn"];
 
+/// The part of `cargo metadata` that is looked at. (The crate `cargo_metadata` would change the features of
+/// `serde_json` for the whole tree, and so compile it twice: for the program and for the tests.)
+#[derive(Deserialize)]
+struct Metadata {
+    packages: Vec<Package>,
+    workspace_members: Vec<String>,
+    resolve: Resolve,
+}
+
+#[derive(Deserialize)]
+struct Package {
+    id: String,
+    name: String,
+    version: String,
+    dependencies: Vec<Dependency>,
+}
+
+#[derive(Deserialize)]
+struct Dependency {
+    name: String,
+    kind: Option<String>,
+}
+
+#[derive(Deserialize)]
+struct Resolve {
+    nodes: Vec<Node>,
+}
+
+#[derive(Deserialize)]
+struct Node {
+    id: String,
+    deps: Vec<NodeDependency>,
+}
+
+#[derive(Deserialize)]
+struct NodeDependency {
+    pkg: String,
+    dep_kinds: Vec<DependencyKind>,
+}
+
+#[derive(Deserialize)]
+struct DependencyKind {
+    kind: Option<String>,
+}
+
 fn metadata() -> Metadata {
-    MetadataCommand::new().other_options(vec!["--locked".into()]).exec().expect("cargo metadata")
+    let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".into());
+    let output = Command::new(cargo)
+        .args(["metadata", "--format-version", "1", "--locked"])
+        .current_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/.."))
+        .output()
+        .expect("cargo metadata");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    serde_json::from_slice(&output.stdout).expect("the metadata of this cargo")
+}
+
+impl Metadata {
+    fn name(&self, id: &str) -> &str {
+        self.packages.iter().find(|p| p.id == id).map(|p| p.name.as_str()).expect("a package of the graph")
+    }
 }
 
 /// Workspace package → names of its direct dependencies (not of its tests).
 fn direct(metadata: &Metadata) -> BTreeMap<String, BTreeSet<String>> {
-    let of = |package: &cargo_metadata::Package| {
-        let normal = package.dependencies.iter().filter(|d| d.kind != DependencyKind::Development);
-        normal.map(|d| d.name.clone()).collect()
+    let members = metadata.packages.iter().filter(|p| metadata.workspace_members.contains(&p.id));
+    let of = |package: &Package| {
+        let used = package.dependencies.iter().filter(|d| d.kind.as_deref() != Some("dev"));
+        used.map(|d| d.name.clone()).collect()
     };
-    metadata.workspace_packages().into_iter().map(|p| (p.name.to_string(), of(p))).collect()
+    members.map(|p| (p.name.clone(), of(p))).collect()
 }
 
 #[test]
@@ -104,24 +166,18 @@ fn heavy_libraries_are_named_where_they_belong() {
 #[test]
 fn light_crates_stay_light() {
     let metadata = metadata();
-    let resolve = metadata.resolve.as_ref().expect("resolved graph");
-    let name = |id: &PackageId| metadata[id].name.to_string();
+    let node = |id: &str| metadata.resolve.nodes.iter().find(|n| n.id == id).expect("node of the graph");
     for light in LIGHT {
-        let mut seen = BTreeSet::new();
-        let mut open: Vec<&PackageId> =
-            resolve.nodes.iter().map(|n| &n.id).filter(|id| name(id) == *light).collect();
+        let own = metadata.packages.iter().find(|p| p.name == *light).expect("a package of the workspace");
+        let (mut seen, mut open) = (BTreeSet::new(), vec![own.id.as_str()]);
         while let Some(id) = open.pop() {
-            if !seen.insert(id) {
-                continue;
+            if seen.insert(id) {
+                let used = node(id).deps.iter().filter(|d| d.dep_kinds.iter().any(|k| k.kind.is_none()));
+                open.extend(used.map(|d| d.pkg.as_str()));
             }
-            let node = resolve.nodes.iter().find(|n| n.id == *id).expect("node of the graph");
-            let normal = |d: &&cargo_metadata::NodeDep| {
-                d.dep_kinds.iter().any(|k| k.kind == DependencyKind::Normal)
-            };
-            open.extend(node.deps.iter().filter(normal).map(|d| &d.pkg));
         }
         for heavy in ["datafusion", "burn"] {
-            assert!(!seen.iter().any(|id| name(id) == heavy), "{light} reaches {heavy}");
+            assert!(!seen.iter().any(|id| metadata.name(id) == heavy), "{light} reaches {heavy}");
         }
     }
 }
@@ -133,8 +189,8 @@ fn one_version_of_what_is_exchanged() {
         let versions: Vec<String> = metadata
             .packages
             .iter()
-            .filter(|p| p.name.as_str() == *library)
-            .map(|p| p.version.to_string())
+            .filter(|p| p.name == *library)
+            .map(|p| p.version.clone())
             .collect();
         assert_eq!(versions.len(), 1, "{library} is in the tree {} times: {versions:?}", versions.len());
     }

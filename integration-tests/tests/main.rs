@@ -1,4 +1,9 @@
 //! One binary for all integration tests.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
+mod example_01;
 mod layers;
+mod program;
+mod unchanged;
+mod whole_brain;
+mod wrong_inputs;

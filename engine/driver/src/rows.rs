@@ -4,6 +4,7 @@ use crate::Result;
 use arrow::{
     array::{Array, ArrayRef, AsArray, RecordBatch, StringArray},
     datatypes::{DataType, Field, Schema},
+    error::ArrowError,
     util::{
         display::{ArrayFormatter, FormatOptions},
         pretty::pretty_format_batches,
@@ -40,9 +41,9 @@ pub async fn print_rows(rows: &Dataset, shown: usize) -> Result<u64> {
 }
 
 /// Lists as `[0.12, -1.3, 0.5, … 284 values]`: a series of hundreds of numbers is no table cell.
-fn short_lists(batch: &RecordBatch) -> Result<RecordBatch, arrow::error::ArrowError> {
+fn short_lists(batch: &RecordBatch) -> Result<RecordBatch, ArrowError> {
     let columns = batch.schema_ref().fields().iter().zip(batch.columns());
-    let shown: Result<Vec<(Field, ArrayRef)>, _> = columns
+    let shown: Result<Vec<(Field, ArrayRef)>, ArrowError> = columns
         .map(|(field, column)| match column.data_type() {
             DataType::FixedSizeList(..) => {
                 Ok((Field::new(field.name(), DataType::Utf8, true), list_text(column)? as ArrayRef))
@@ -54,7 +55,7 @@ fn short_lists(batch: &RecordBatch) -> Result<RecordBatch, arrow::error::ArrowEr
     RecordBatch::try_new(Arc::new(Schema::new(fields)), columns)
 }
 
-fn list_text(column: &ArrayRef) -> Result<Arc<StringArray>, arrow::error::ArrowError> {
+fn list_text(column: &ArrayRef) -> Result<Arc<StringArray>, ArrowError> {
     let list = column.as_fixed_size_list();
     let length = list.value_length() as usize;
     let options = FormatOptions::default();

@@ -5,7 +5,10 @@ use crate::{Result, Session};
 use datafusion::{
     common::stats::Precision,
     logical_expr::LogicalPlan,
-    physical_plan::{ExecutionPlan, ExecutionPlanProperties, displayable},
+    physical_plan::{
+        ExecutionPlan, ExecutionPlanProperties, displayable,
+        statistics::{StatisticsArgs, StatisticsContext},
+    },
 };
 use indicatif::HumanBytes;
 use std::{fmt::Write, path::Path, sync::Arc};
@@ -45,7 +48,7 @@ async fn describe(text: &mut String, session: &Session, plan: &LogicalPlan) -> R
 
 /// Partitions, and rows and bytes as far as they are known before anything runs.
 fn size(plan: &Arc<dyn ExecutionPlan>) -> Result<String> {
-    let statistics = plan.partition_statistics(None)?;
+    let statistics = StatisticsContext::new().compute(plan.as_ref(), &StatisticsArgs::new())?;
     let known = |p: &Precision<usize>| match p {
         Precision::Exact(n) => Some((*n, "")),
         Precision::Inexact(n) => Some((*n, "about ")),

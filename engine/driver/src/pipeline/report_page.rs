@@ -17,6 +17,7 @@ use voxelflow_report::{
     FileRow, LedgerRow, MapSection, ModelSection, ReconstructionExample, Report, StatementRow, TableRow, Volume,
 };
 use voxelflow_stage::{Grid, History, KEY_COLUMNS, Model, SERIES_COLUMN};
+use voxelflow_signal::pearson_r;
 use voxelflow_tables::mean_image;
 
 /// Series shown beside their reconstruction.
@@ -144,14 +145,15 @@ fn example(
     }
     let series = list.value(row).as_primitive::<Float32Type>().values().to_vec();
     let reconstruction = model.apply("reconstruct", &series)?;
-    let r = voxelflow_signal::pearson_r(&series, &reconstruction);
+    let r = pearson_r(&series, &reconstruction, series.len());
+    let r = r.ok().and_then(|r| r.first().copied()).map_or(f64::NAN, f64::from);
     let keys = KEY_COLUMNS.iter().filter(|k| !matches!(**k, "space" | "voxel"));
     let label = keys.filter_map(|key| {
         let column = batch.column_by_name(key).filter(|c| c.is_valid(row))?;
         Some(format!("{key} {}", array_value_to_string(column, row).ok()?))
     });
     let label = label.collect::<Vec<_>>().join(", ");
-    Ok(Some(ReconstructionExample { label, t_r, series, reconstruction, r: r.unwrap_or(f64::NAN) }))
+    Ok(Some(ReconstructionExample { label, t_r, series, reconstruction, r }))
 }
 
 /// The maps that this file's statements wrote, each over the mean image of the run that it came from.
