@@ -32,10 +32,9 @@ fn pearson(a: &[f64], b: &[f64]) -> f64 {
     ab / (aa * bb).sqrt()
 }
 
-fn read(path: &Path) -> (usize, Vec<RecordBatch>) {
+fn read(path: &Path) -> Vec<RecordBatch> {
     let builder = ParquetRecordBatchReaderBuilder::try_new(File::open(path).unwrap()).unwrap();
-    let groups = builder.metadata().num_row_groups();
-    (groups, builder.build().unwrap().map(Result::unwrap).collect())
+    builder.build().unwrap().map(Result::unwrap).collect()
 }
 
 #[test]
@@ -166,11 +165,13 @@ fn files_hold_what_the_generator_says_in_bounded_row_groups() {
         assert!(series.dictionary_page_offset().is_none() && series.statistics().is_none());
     }
     let generator = HcpGenerator::try_new(settings).unwrap();
-    let (_, batches) = read(&path);
-    assert_eq!(Grid::of(&batches[0].schema()).unwrap(), *generator.grid());
+    let grid = Grid::of(reader.schema()).unwrap();
+    assert!(grid.same_space(generator.grid()), "{grid:?}");
+    assert_eq!(grid.mask_hash, generator.grid().mask_hash);
+    let batches = read(&path);
     let found = arrow::compute::concat_batches(&batches[0].schema(), &batches).unwrap();
-    assert_eq!(found, generator.batch(0, 0..3_000).unwrap());
-    let (_, design) = read(&folder.path().join("design.parquet"));
+    assert_eq!(found.columns(), generator.batch(0, 0..3_000).unwrap().columns());
+    let design = read(&folder.path().join("design.parquet"));
     assert_eq!((design[0].num_rows(), design[0].num_columns()), (4_000, 7));
     let text = std::fs::read_to_string(folder.path().join("synth.json")).unwrap();
     assert_eq!(serde_json::from_str::<voxelflow_synth::Summary>(&text).unwrap(), summary);

@@ -41,11 +41,6 @@ impl VolumeStore {
         Self { voxels, volumes: 0, place: Place::Disk(BufWriter::with_capacity(1 << 20, file)) }
     }
 
-    /// Voxels of every volume.
-    pub fn voxels(&self) -> usize {
-        self.voxels
-    }
-
     /// Appends a volume: its voxels at `positions`, or all of it.
     pub fn push(&mut self, volume: &[f32], positions: Option<&[u32]>) -> Result<()> {
         self.volumes += 1;
@@ -140,7 +135,7 @@ mod tests {
 
     fn rows(store: &mut VolumeStore, volumes: usize, window: usize) -> Vec<f32> {
         store.finish().unwrap();
-        let voxels = store.voxels();
+        let voxels = store.voxels;
         let mut buffer = Vec::new();
         let mut all = Vec::new();
         for first in (0..voxels).step_by(window) {

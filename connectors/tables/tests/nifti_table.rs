@@ -192,7 +192,11 @@ async fn faults_name_the_files() {
     );
     assert!(failure(&bold, &format!("mask '{}'", bold.display())).await.contains("a mask has one volume"));
     assert!(failure(&bold, "maks 'none'").await.contains("did you mean `mask`?"));
-    assert!(failure(&folder.path().join("nothing.nii"), "").await.contains("nothing.nii: no such file"));
+    assert!(
+        failure(&folder.path().join("nothing.nii"), "mask 'none'")
+            .await
+            .contains("nothing.nii: no such file")
+    );
     assert!(failure(&bold, "mask 'no_such_mask.nii'").await.contains("no_such_mask.nii"));
 
     write(&folder.path().join("sub-02_bold.nii"), VOLUMES + 1, 0.0, value);
