@@ -4,6 +4,7 @@ use crate::{
     Dataset,
     error::{Error, Result},
     functions::{Function, FunctionContext},
+    keys::same_as_input,
     nodes,
     partitions::Run,
 };
@@ -90,13 +91,8 @@ impl Dataset {
         let call = function.call(&arguments)?;
         let schema = self.schema()?;
         let given = nodes::output_schema(&call, &schema, self.engine().broadcasts())?;
-        if given.fields() != schema.fields() {
-            return Err(Error::plan(
-                "reduce",
-                "the function gives other columns than it takes; it must give the same",
-            ));
-        }
-        let folded = self.map_partitions(function, arguments).collect().await?;
+        let schema = same_as_input("reduce", &schema, &given)?;
+        let folded = self.map_partitions_to(&schema, function, arguments).collect().await?;
         let Some(first) = folded.first() else { return Ok(None) };
         let all = concat_batches(&first.schema(), &folded).map_err(|e| Error::plan("reduce", e))?;
         let bound = call.resolve()?;

@@ -183,7 +183,7 @@ fn check_keys(verb: &'static str, keys: &[&str], schema: &Schema) -> Result<()> 
 }
 
 /// A function that is called on its own answers gives what it takes.
-fn same_as_input(verb: &'static str, input: &Schema, given: &Schema) -> Result<Schema> {
+pub(crate) fn same_as_input(verb: &'static str, input: &Schema, given: &Schema) -> Result<Schema> {
     let alike =
         |s: &Schema| s.fields().iter().map(|f| (f.name().clone(), f.data_type().clone())).collect::<Vec<_>>();
     if alike(input) == alike(given) {

@@ -54,7 +54,9 @@ pub fn session_context(planners: ExtensionPlanners, config: &EngineConfig) -> Re
 /// As [`session_context`].
 pub fn session_state(planners: ExtensionPlanners, config: &EngineConfig) -> Result<SessionStateBuilder> {
     let pool = FairSpillPool::new(config.memory_limit.unwrap_or_else(half_of_memory));
+    // A folder that was listed once may have other files now: a table is written and read in one session.
     let mut runtime = RuntimeEnvBuilder::new()
+        .with_object_list_cache_limit(0)
         .with_memory_pool(Arc::new(TrackConsumersPool::new(pool, NonZeroUsize::MIN.saturating_add(4))));
     if let Some(folder) = &config.temp_dir {
         runtime = runtime.with_temp_file_path(folder);

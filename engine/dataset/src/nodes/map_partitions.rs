@@ -6,7 +6,7 @@ use crate::{
     functions::{Accumulators, BoundFunction, Broadcasts, FunctionCall, FunctionContext},
 };
 use arrow::{
-    datatypes::{Schema, SchemaRef},
+    datatypes::{Field, FieldRef, Schema, SchemaRef},
     record_batch::{RecordBatch, RecordBatchOptions},
 };
 use datafusion::{
@@ -294,9 +294,16 @@ pub(crate) fn output_schema(
         .call(RecordBatch::new_empty(Arc::clone(input)), &context)
         .map_err(|reason| refuse(&reason))?;
     let schema = batches.first().ok_or_else(|| refuse("it gave no batch"))?.schema();
-    // Whether a column can be null shows only in rows that are there.
-    let fields: Vec<_> = schema.fields().iter().map(Arc::clone).collect();
+    let fields: Vec<_> = schema.fields().iter().map(|field| nullable_like(field, input)).collect();
     let mut metadata = input.metadata().clone();
     metadata.extend(schema.metadata().clone());
     Ok(Schema::new_with_metadata(fields, metadata))
+}
+
+/// Whether a column holds nulls does not show in an empty batch: a column of the input keeps what it was, a
+/// new one may.
+fn nullable_like(field: &FieldRef, input: &Schema) -> FieldRef {
+    let before = input.field_with_name(field.name()).ok().filter(|f| f.data_type() == field.data_type());
+    let nullable = field.is_nullable() || before.is_none_or(Field::is_nullable);
+    Arc::new(field.as_ref().clone().with_nullable(nullable))
 }

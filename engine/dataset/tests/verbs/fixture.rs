@@ -2,7 +2,7 @@
 
 use datafusion::{
     arrow::{
-        array::{Array, ArrayRef, AsArray, Float64Array, Int64Array, RecordBatch, StringArray},
+        array::{ArrayRef, AsArray, Float64Array, Int64Array, RecordBatch, StringArray},
         compute::concat_batches,
         datatypes::{DataType, Field, Int64Type, Schema, SchemaRef},
         util::pretty::pretty_format_batches,

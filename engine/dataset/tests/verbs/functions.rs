@@ -7,6 +7,7 @@ use datafusion::arrow::{
     datatypes::Int64Type,
     error::ArrowError,
 };
+use datafusion::prelude::col;
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 use voxelflow_dataset::{Accumulator, Broadcast, function, functions};
@@ -60,6 +61,20 @@ async fn the_schema_can_be_told() {
     assert!(text.contains("map_partitions_to") && text.contains("functions.rs"), "{text}");
     let told = rows.map_partitions_to(&rows.schema().unwrap(), picky, ());
     assert_eq!(told.count().await.unwrap(), 100);
+}
+
+#[tokio::test]
+async fn a_new_column_may_hold_nulls() {
+    let bench = Bench::new();
+    let halves = bench.numbers(2).map_partitions(
+        function!(|batch| -> Result<RecordBatch, ArrowError> {
+            let n = batch.column(0).as_primitive::<Int64Type>();
+            let half: Int64Array = n.values().iter().map(|n| (n % 2 == 0).then_some(n / 2)).collect();
+            RecordBatch::try_from_iter([("half", Arc::new(half) as ArrayRef)])
+        }),
+        (),
+    );
+    assert_eq!(halves.filter(col("half").is_null()).count().await.unwrap(), 50);
 }
 
 #[derive(Serialize, Deserialize)]
