@@ -47,7 +47,8 @@ pub enum OptimizerKind {
 pub struct OptimizerSettings {
     /// The update rule.
     pub optimizer: OptimizerKind,
-    /// Step size γ.
+    /// Step size γ. The first steps of Adagrad move every weight by ±γ, whatever the gradient: 0.01, a common
+    /// default, throws an autoencoder of six million weights far off before it comes back.
     pub learning_rate: f32,
     /// ε, outside the root; 1e-10 as PyTorch's Adagrad.
     pub epsilon: f32,
@@ -61,7 +62,7 @@ impl Default for OptimizerSettings {
     fn default() -> Self {
         Self {
             optimizer: OptimizerKind::Adagrad,
-            learning_rate: 0.01,
+            learning_rate: 0.001,
             epsilon: 1e-10,
             momentum: 0.9,
             beta_2: 0.999,

@@ -10,7 +10,8 @@ use crate::{
 use burn::tensor::{Device, Tensor, TensorData};
 use std::path::Path;
 use voxelflow_stage::{
-    Error, Estimator, Fitted, Gang, Model, Options, Result, SeriesFeed, StageKind, TrainSettings,
+    Error, Estimator, Fitted, Gang, Model, ModelFunction, Options, Result, SeriesFeed, StageKind,
+    TrainSettings,
 };
 
 /// Samples that are differentiated at once; a minibatch is the sum of such pieces. It bounds memory: a piece holds
@@ -103,6 +104,10 @@ impl Estimator for DistDcaEstimator {
 
     fn parameters(&self, time_points: usize) -> usize {
         self.config.architecture(time_points).map_or(0, |a| a.parameters())
+    }
+
+    fn functions(&self, time_points: usize) -> Vec<ModelFunction> {
+        self.config.architecture(time_points).map_or_else(|_| Vec::new(), |a| super::model::functions(&a))
     }
 
     fn fit(

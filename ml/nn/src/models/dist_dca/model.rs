@@ -89,6 +89,20 @@ struct ModelFile {
     time_points: usize,
 }
 
+/// The functions of a model of this architecture.
+pub(super) fn functions(architecture: &Architecture) -> Vec<ModelFunction> {
+    let (time_points, hidden) = (architecture.time_points(), architecture.hidden);
+    let function = |name: &'static str| {
+        let (input_length, output_length) = match name {
+            "encode" => (time_points, hidden),
+            "decode" => (hidden, time_points),
+            _ => (time_points, time_points),
+        };
+        ModelFunction { name, input_length, output_length }
+    };
+    FUNCTIONS.map(function).to_vec()
+}
+
 impl Model for DistDca {
     fn stage(&self) -> &'static str {
         STAGE
@@ -103,17 +117,7 @@ impl Model for DistDca {
     }
 
     fn functions(&self) -> Vec<ModelFunction> {
-        let (time_points, hidden) = (self.architecture().time_points(), self.architecture().hidden);
-        let lengths = |name: &str| match name {
-            "encode" => (time_points, hidden),
-            "decode" => (hidden, time_points),
-            _ => (time_points, time_points),
-        };
-        let function = |name: &'static str| {
-            let (input_length, output_length) = lengths(name);
-            ModelFunction { name, input_length, output_length }
-        };
-        FUNCTIONS.map(function).to_vec()
+        functions(self.architecture())
     }
 
     fn apply(&self, function: &str, series: &[f32]) -> Result<Vec<f32>> {
