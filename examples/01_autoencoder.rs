@@ -2,8 +2,8 @@
 //!
 //!     cargo run --bin 01_autoencoder
 
-use voxelflow::prelude::*;
 use voxelflow::prelude::arrow::{array::AsArray, compute::filter_record_batch, datatypes::UInt32Type};
+use voxelflow::prelude::*;
 
 /// Every fifth voxel is held out; `train` says which share is asked for.
 fn share(batch: RecordBatch, train: bool) -> Result<RecordBatch, arrow::error::ArrowError> {
@@ -16,7 +16,8 @@ fn share(batch: RecordBatch, train: bool) -> Result<RecordBatch, arrow::error::A
 async fn main(session: Session) -> Result<()> {
     let bold = session.read_nifti("examples/data/ds003_sub-01_mc.nii.gz", &[("subject", "01")])?;
     let options = [("detrend", true.into()), ("standardize", "zscore_sample".into())];
-    let clean = session.apply("clean", &bold, options.map(|(k, v)| (k.to_owned(), v)).into_iter().collect())?;
+    let clean =
+        session.apply("clean", &bold, options.map(|(k, v)| (k.to_owned(), v)).into_iter().collect())?;
     let series = clean.persist().await?;
 
     let split = function!(|batch, train: bool| share(batch, *train));

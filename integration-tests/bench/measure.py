@@ -10,7 +10,9 @@ import time
 def run(command):
     """Wall-clock seconds and peak resident MiB of one process; its output goes to stderr on failure."""
     start = time.perf_counter()
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    # A forced OpenBLAS kernel would slow the peers: they choose their own.
+    environment = {k: v for k, v in os.environ.items() if not k.startswith("OPENBLAS_")}
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=environment)
     output = process.stdout.read()
     _, status, usage = os.wait4(process.pid, 0)
     seconds = time.perf_counter() - start

@@ -14,8 +14,10 @@ fn volume(path: &Path) -> (Vec<f32>, [[f64; 4]; 4], usize) {
 #[test]
 fn the_pipeline_file_ends_with_a_table_maps_and_a_report() {
     let out = tempfile::tempdir().unwrap();
-    let ended = voxelflow(["run", "examples/01_autoencoder.vf", "--out", out.path().to_str().unwrap()]).expect_code(0);
-    for shown in ["CREATE TABLE series", "TRAIN MODEL dca", "loss before → after", "report.html", "mean_r"] {
+    let ended = voxelflow(["run", "examples/01_autoencoder.vf", "--out", out.path().to_str().unwrap()])
+        .expect_code(0);
+    for shown in ["CREATE TABLE series", "TRAIN MODEL dca", "loss before → after", "report.html", "mean_r"]
+    {
         assert!(ended.stdout.contains(shown), "{shown} is missing in\n{}", ended.stdout);
     }
     let files = files_below(out.path());
@@ -65,6 +67,9 @@ fn the_driver_program_trains_the_same_model() {
     let (a, b) = (losses(&pipeline), losses(&driver));
     assert_eq!(a.len(), b.len());
     for (epoch, (a, b)) in a.iter().zip(&b).enumerate() {
-        assert!((a - b).abs() <= 1e-4 * a.abs(), "epoch {epoch}: {a} by the file, {b} by the program\n{said}");
+        assert!(
+            (a - b).abs() <= 1e-4 * a.abs(),
+            "epoch {epoch}: {a} by the file, {b} by the program\n{said}"
+        );
     }
 }

@@ -138,7 +138,8 @@ fn arrows_run_one_way() {
         for dependency in dependencies {
             let Some(other) = place(dependency) else { continue };
             let duty = LAYERS[own].0;
-            let across = ALLOWED_ACROSS.iter().find(|(n, _)| n == name).map_or(&[][..], |(_, allowed)| allowed);
+            let across =
+                ALLOWED_ACROSS.iter().find(|(n, _)| n == name).map_or(&[][..], |(_, allowed)| allowed);
             let allowed = duty == "composition"
                 || duty == "outside"
                 || LAYERS[other].0 == duty
@@ -186,12 +187,8 @@ fn light_crates_stay_light() {
 fn one_version_of_what_is_exchanged() {
     let metadata = metadata();
     for library in ONE_VERSION {
-        let versions: Vec<String> = metadata
-            .packages
-            .iter()
-            .filter(|p| p.name == *library)
-            .map(|p| p.version.clone())
-            .collect();
+        let versions: Vec<String> =
+            metadata.packages.iter().filter(|p| p.name == *library).map(|p| p.version.clone()).collect();
         assert_eq!(versions.len(), 1, "{library} is in the tree {} times: {versions:?}", versions.len());
     }
 }

@@ -15,11 +15,16 @@ pub fn root() -> PathBuf {
 
 /// The larger real data, or `None` (said aloud) where they are absent. In CI their absence is a failure.
 pub fn larger_data() -> Option<PathBuf> {
-    let folder = std::env::var_os("VOXELFLOW_DATA").map_or_else(|| root().join("../shared/data"), PathBuf::from);
+    let folder =
+        std::env::var_os("VOXELFLOW_DATA").map_or_else(|| root().join("../shared/data"), PathBuf::from);
     if folder.is_dir() {
         return Some(folder);
     }
-    assert!(std::env::var_os("CI").is_none(), "CI needs the larger data; VOXELFLOW_DATA is {}", folder.display());
+    assert!(
+        std::env::var_os("CI").is_none(),
+        "CI needs the larger data; VOXELFLOW_DATA is {}",
+        folder.display()
+    );
     println!("skipped: no larger data at {}", folder.display());
     None
 }
@@ -30,7 +35,8 @@ fn programs() -> &'static Path {
     static BUILT: OnceLock<PathBuf> = OnceLock::new();
     BUILT.get_or_init(|| {
         let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-        let build = Command::new(cargo).args(["build", "--bins", "--locked"]).current_dir(root()).output().unwrap();
+        let build =
+            Command::new(cargo).args(["build", "--bins", "--locked"]).current_dir(root()).output().unwrap();
         assert!(build.status.success(), "{}", String::from_utf8_lossy(&build.stderr));
         std::env::current_exe().unwrap().ancestors().nth(2).unwrap().to_owned()
     })

@@ -47,7 +47,10 @@ fn only_what_changed_and_what_follows_from_it_runs() {
     std::fs::write(&pipeline, format!("-- again\n{}", text(1, "zscore_sample").replace('\n', " "))).unwrap();
     assert_eq!(ran(&notes(&pipeline, &out, &[])), [""; 0]);
     std::fs::write(&pipeline, text(2, "zscore_sample")).unwrap();
-    assert_eq!(ran(&notes(&pipeline, &out, &[])), ["TRAIN MODEL dca", "CREATE TABLE hidden", "REPORT 'report.html'"]);
+    assert_eq!(
+        ran(&notes(&pipeline, &out, &[])),
+        ["TRAIN MODEL dca", "CREATE TABLE hidden", "REPORT 'report.html'"]
+    );
 
     // What was removed is made again; --fresh makes everything again.
     std::fs::remove_dir_all(out.join("models/dca")).unwrap();

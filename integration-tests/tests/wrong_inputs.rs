@@ -8,7 +8,8 @@ use std::{
 };
 use voxelflow_formats::{NiftiSpec, NiftiWriter};
 
-const AFFINE: [[f64; 4]; 4] = [[2.0, 0.0, 0.0, -3.0], [0.0, 2.0, 0.0, -3.0], [0.0, 0.0, 2.0, -3.0], [0.0, 0.0, 0.0, 1.0]];
+const AFFINE: [[f64; 4]; 4] =
+    [[2.0, 0.0, 0.0, -3.0], [0.0, 2.0, 0.0, -3.0], [0.0, 0.0, 2.0, -3.0], [0.0, 0.0, 0.0, 1.0]];
 
 fn bold() -> PathBuf {
     root().join("examples/data/ds003_sub-01_mc.nii.gz")
@@ -28,7 +29,10 @@ fn image(path: &Path, volumes: usize, affine: [[f64; 4]; 4], change: impl Fn(usi
 }
 
 fn table(location: &Path, mask: &str) -> String {
-    format!("CREATE EXTERNAL TABLE bold STORED AS NIFTI LOCATION '{}' OPTIONS (mask '{mask}');", location.display())
+    format!(
+        "CREATE EXTERNAL TABLE bold STORED AS NIFTI LOCATION '{}' OPTIONS (mask '{mask}');",
+        location.display()
+    )
 }
 
 /// Runs `text`; it must be refused with all of `said`, and no table, model or map may be there.
@@ -82,7 +86,8 @@ fn a_voxel_that_is_not_a_number() {
         }
     });
     let clean = |option: &str| {
-        table(&run, "none") + &format!("CREATE TABLE series AS SELECT * FROM clean(bold, detrend => true{option});")
+        table(&run, "none")
+            + &format!("CREATE TABLE series AS SELECT * FROM clean(bold, detrend => true{option});")
     };
     refused(&clean(""), &["NaN", "voxel", "21", "not_finite"]);
 
@@ -139,7 +144,8 @@ fn maps_of_a_plan_that_lost_its_keys() {
     let start = table(&bold(), "auto");
     let lost = start.clone() + "EXPORT MAPS FROM (SELECT series FROM bold) TO 'maps/{column}.nii.gz';";
     refused(&lost, &["voxel", "SELECT"]);
-    let mixed = start + "CREATE TABLE t AS SELECT 1 AS voxel, 2.0 AS r; EXPORT MAPS FROM t TO 'maps/r.nii.gz';";
+    let mixed =
+        start + "CREATE TABLE t AS SELECT 1 AS voxel, 2.0 AS r; EXPORT MAPS FROM t TO 'maps/r.nii.gz';";
     refused(&mixed, &["grid"]);
 }
 

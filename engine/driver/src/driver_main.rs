@@ -32,7 +32,8 @@ where
     F: Future<Output = Result<()>>,
 {
     block_on(async {
-        let out = std::env::var_os("VOXELFLOW_OUT").map_or_else(|| format!("{DEFAULT_OUT}/{name}").into(), Into::into);
+        let out = std::env::var_os("VOXELFLOW_OUT")
+            .map_or_else(|| format!("{DEFAULT_OUT}/{name}").into(), Into::into);
         let out: std::path::PathBuf = out;
         driver(Session::builder().out(out).build()?).await
     })

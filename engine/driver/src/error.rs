@@ -142,7 +142,9 @@ fn verdict(error: &(dyn StdError + 'static)) -> Option<bool> {
     }
     match error.downcast_ref::<DataFusionError>() {
         Some(DataFusionError::Shared(inner)) => Some(input_in(inner.as_ref())),
-        Some(DataFusionError::Plan(_) | DataFusionError::SQL(..) | DataFusionError::SchemaError(..)) => Some(true),
+        Some(DataFusionError::Plan(_) | DataFusionError::SQL(..) | DataFusionError::SchemaError(..)) => {
+            Some(true)
+        }
         _ => None,
     }
 }

@@ -67,7 +67,8 @@ fn list_text(column: &ArrayRef) -> Result<Arc<StringArray>, ArrowError> {
         }
         let values = list.value(row);
         let formatter = ArrayFormatter::try_new(values.as_ref(), &options)?;
-        let first: Vec<String> = (0..length.min(LIST_SHOWN)).map(|i| formatter.value(i).to_string()).collect();
+        let first: Vec<String> =
+            (0..length.min(LIST_SHOWN)).map(|i| formatter.value(i).to_string()).collect();
         let rest = if length > LIST_SHOWN { format!(", … {length} values") } else { String::new() };
         texts.push(Some(format!("[{}{rest}]", first.join(", "))));
     }

@@ -106,7 +106,8 @@ impl Session {
     /// Rows that lost their key columns or grid; a folder that cannot be written.
     pub async fn export_maps(&self, rows: &Dataset, target: &str) -> Result<Vec<PathBuf>> {
         let target = self.engine.work_dir().join(target);
-        let target = target.to_str().ok_or_else(|| Error::input(target.display(), "its name is no Unicode text"))?;
+        let target =
+            target.to_str().ok_or_else(|| Error::input(target.display(), "its name is no Unicode text"))?;
         let plan = check_export(rows.schema()?.as_ref(), target)?;
         Ok(export_maps(&plan, rows.stream().await?, &ExportOptions::default()).await?)
     }

@@ -55,7 +55,12 @@ async fn parquet(path: &Path) -> Result<()> {
     let schema = table.schema()?;
     println!("rows        {}", table.count().await?);
     for field in schema.fields() {
-        println!("column      {} {}{}", field.name(), field.data_type(), if field.is_nullable() { "" } else { " not null" });
+        println!(
+            "column      {} {}{}",
+            field.name(),
+            field.data_type(),
+            if field.is_nullable() { "" } else { " not null" }
+        );
     }
     match Grid::of(&schema) {
         Ok(grid) => print_grid(&grid),
@@ -78,20 +83,24 @@ fn print_grid(grid: &Grid) {
 fn model(path: &Path) -> Result<()> {
     let config = path.join("config.json");
     let text = std::fs::read(&config).map_err(|e| Error::io(&config, e))?;
-    let config: Options =
-        serde_json::from_slice(&text).map_err(|e| Error::input(config.display(), format!("it is no JSON object: {e}")))?;
+    let config: Options = serde_json::from_slice(&text)
+        .map_err(|e| Error::input(config.display(), format!("it is no JSON object: {e}")))?;
     let stage = config.get("stage").and_then(|s| s.as_str()).unwrap_or_default();
     let kinds = voxelflow_nn::stages();
     let Some(kind) = kinds.iter().find(|k| k.name() == stage) else {
         let known: Vec<&str> = kinds.iter().map(|k| k.name()).collect();
-        let reason = format!("it is of stage `{stage}`, which this build does not have; it has: {}", known.join(", "));
+        let reason =
+            format!("it is of stage `{stage}`, which this build does not have; it has: {}", known.join(", "));
         return Err(Error::input(path.display(), reason));
     };
     let model = kind.load(path)?;
     println!("stage       {stage}");
     println!("parameters  {}", model.parameters());
     for function in model.functions() {
-        println!("function    {}: {} to {} values", function.name, function.input_length, function.output_length);
+        println!(
+            "function    {}: {} to {} values",
+            function.name, function.input_length, function.output_length
+        );
     }
     for (name, value) in model.config() {
         println!("option      {name} = {value}");

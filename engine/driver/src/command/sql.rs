@@ -22,7 +22,9 @@ pub(super) async fn sql(flags: SqlFlags) -> Result<()> {
             println!("{} rows in {} files, {} bytes: {location}", written.rows, written.files, written.bytes);
             Ok(())
         }
-        (RowFormat::Parquet, None) => Err(Error::input("--format parquet", "give --output FOLDER to write to")),
+        (RowFormat::Parquet, None) => {
+            Err(Error::input("--format parquet", "give --output FOLDER to write to"))
+        }
         (RowFormat::Table, Some(_)) => {
             Err(Error::input("--output", "a table goes to the terminal; give --format csv, json or parquet"))
         }

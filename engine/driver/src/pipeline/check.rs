@@ -34,7 +34,11 @@ pub async fn check(file: &PipelineFile, session: &Session, out: &Path) -> Result
 }
 
 /// The same error with the statement's place.
-pub(super) fn in_statement(file: &PipelineFile, statement: &voxelflow_pipeline::Statement, source: Error) -> Error {
+pub(super) fn in_statement(
+    file: &PipelineFile,
+    statement: &voxelflow_pipeline::Statement,
+    source: Error,
+) -> Error {
     Error::Statement {
         file: file.name.clone(),
         line: statement.line(),

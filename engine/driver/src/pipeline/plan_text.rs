@@ -55,7 +55,8 @@ fn size(plan: &Arc<dyn ExecutionPlan>) -> Result<String> {
         Precision::Absent => None,
     };
     let rows = known(&statistics.num_rows).map(|(n, about)| format!(", {about}{n} rows"));
-    let bytes = known(&statistics.total_byte_size).map(|(n, about)| format!(", {about}{}", HumanBytes(n as u64)));
+    let bytes =
+        known(&statistics.total_byte_size).map(|(n, about)| format!(", {about}{}", HumanBytes(n as u64)));
     let partitions = plan.output_partitioning().partition_count();
     Ok(format!(
         "{partitions} partition{}{}{}",

@@ -7,17 +7,20 @@ use arrow::{
     datatypes::Float32Type,
     util::display::array_value_to_string,
 };
+use serde_json::Value;
 use std::{
     collections::BTreeMap,
     path::{Path, PathBuf},
 };
+use voxelflow_dataset::OptionMap;
 use voxelflow_formats::{NiftiReader, ReadOptions};
 use voxelflow_pipeline::PlannedTrain;
 use voxelflow_report::{
-    FileRow, LedgerRow, MapSection, ModelSection, ReconstructionExample, Report, StatementRow, TableRow, Volume,
+    FileRow, LedgerRow, MapSection, ModelSection, ReconstructionExample, Report, StatementRow, TableRow,
+    Volume,
 };
-use voxelflow_stage::{Grid, History, KEY_COLUMNS, Model, SERIES_COLUMN};
 use voxelflow_signal::pearson_r;
+use voxelflow_stage::{Grid, History, KEY_COLUMNS, Model, SERIES_COLUMN};
 use voxelflow_tables::mean_image;
 
 /// Series shown beside their reconstruction.
@@ -68,25 +71,31 @@ async fn table_row(run: &Runner<'_>, name: &str, rows: u64, bytes: u64, path: &P
         // A table of an earlier version of the file is on disk, but not in this session.
         Err(_) => Vec::new(),
     };
-    Ok(TableRow { name: name.into(), rows, columns, path: Some(path.display().to_string()), bytes: Some(bytes) })
+    Ok(TableRow {
+        name: name.into(),
+        rows,
+        columns,
+        path: Some(path.display().to_string()),
+        bytes: Some(bytes),
+    })
 }
 
 async fn model_section(run: &Runner<'_>, train: &PlannedTrain) -> Result<ModelSection> {
     let request = &train.request;
     let model = load_model(&request.stage, &request.folder)?;
     let history: History = read_json(&request.folder.join("history.json"))?;
-    let text = |map: &voxelflow_dataset::OptionMap| -> Vec<(String, String)> {
-        map.iter().map(|(name, value)| (name.clone(), value.to_string().trim_matches('"').to_owned())).collect()
-    };
-    let mut settings = text(&model.config());
-    settings.extend(text(&request.settings));
-    let statistics: voxelflow_dataset::OptionMap = read_json(&request.folder.join("statistics.json"))?;
+    let mut settings = texts(&model.config());
+    settings.extend(texts(&request.settings));
+    let mut statistics: OptionMap = read_json(&request.folder.join("statistics.json"))?;
+    let grid = statistics.remove("grid").and_then(|g| serde_json::from_value::<Grid>(g).ok());
+    let mut lineage = texts(&statistics);
+    lineage.extend(grid.iter().flat_map(grid_lineage));
     Ok(ModelSection {
         name: request.model.clone(),
         stage: request.stage.clone(),
         parameters: model.parameters(),
         settings,
-        lineage: text(&statistics),
+        lineage,
         history,
         filters: model.filters(),
         reconstructions: examples(run, train, model.as_ref()).await?,
@@ -94,10 +103,34 @@ async fn model_section(run: &Runner<'_>, train: &PlannedTrain) -> Result<ModelSe
     })
 }
 
+/// Names and values, as people write them.
+fn texts(map: &OptionMap) -> Vec<(String, String)> {
+    let text = |value: &Value| match value {
+        Value::String(text) => text.clone(),
+        // A setting of single precision, such as 0.006, is shown as it was written.
+        Value::Number(n) => match n.as_f64() {
+            Some(x) if f64::from(x as f32) == x => (x as f32).to_string(),
+            _ => n.to_string(),
+        },
+        other => other.to_string(),
+    };
+    map.iter().map(|(name, value)| (name.clone(), text(value))).collect()
+}
+
+fn grid_lineage(grid: &Grid) -> Vec<(String, String)> {
+    let [i, j, k] = grid.shape;
+    let row = |name: &str, value: String| (name.to_owned(), value);
+    let mut rows = vec![row("image", grid.source.clone()), row("grid", format!("{i}x{j}x{k}"))];
+    rows.extend(grid.t_r.map(|t_r| row("repetition time", format!("{t_r} s"))));
+    rows.extend(grid.history.iter().map(|step| row("cleaned by", step.clone())));
+    rows
+}
+
 fn load_model(stage: &str, folder: &Path) -> Result<Box<dyn Model>> {
     let kinds = voxelflow_nn::stages();
     let kind = kinds.iter().find(|k| k.name() == stage);
-    let kind = kind.ok_or_else(|| Error::input(folder.display(), format!("no stage `{stage}` in this build")))?;
+    let kind =
+        kind.ok_or_else(|| Error::input(folder.display(), format!("no stage `{stage}` in this build")))?;
     Ok(kind.load(folder)?)
 }
 
@@ -108,7 +141,11 @@ fn read_json<T: serde::de::DeserializeOwned>(path: &Path) -> Result<T> {
 
 /// Series of the validation rows (else of the training rows), evenly spread, beside what the model makes of
 /// them. Models without `reconstruct` have none.
-async fn examples(run: &Runner<'_>, train: &PlannedTrain, model: &dyn Model) -> Result<Vec<ReconstructionExample>> {
+async fn examples(
+    run: &Runner<'_>,
+    train: &PlannedTrain,
+    model: &dyn Model,
+) -> Result<Vec<ReconstructionExample>> {
     if !model.functions().iter().any(|f| f.name == "reconstruct") {
         return Ok(Vec::new());
     }

@@ -95,8 +95,11 @@ type Done = (OutcomeNote, StatementRecord);
 
 impl<'a> Runner<'a> {
     fn try_new(file: &'a PipelineFile, session: Session, options: &'a RunOptions) -> Result<Self> {
-        let planner =
-            Planner::try_new(session.context().clone(), session.planner().clone(), options.out.join("models"))?;
+        let planner = Planner::try_new(
+            session.context().clone(),
+            session.planner().clone(),
+            options.out.join("models"),
+        )?;
         let record = if options.fresh { RunRecord::new() } else { RunRecord::read(&options.out) };
         Ok(Self {
             file,
@@ -154,7 +157,9 @@ impl<'a> Runner<'a> {
             let target = model_target(m);
             (target.clone(), self.keys.get(&target).cloned().unwrap_or_default())
         }));
-        if let Planned::CreateExternalTable(LogicalPlan::Ddl(DdlStatement::CreateExternalTable(command))) = planned {
+        if let Planned::CreateExternalTable(LogicalPlan::Ddl(DdlStatement::CreateExternalTable(command))) =
+            planned
+        {
             let named = command.locations.iter().chain(command.options.values());
             identities.extend(named.map(|text| (format!("file {text}"), file_identity(text))));
         }
@@ -189,7 +194,8 @@ impl<'a> Runner<'a> {
             None => {
                 let location = rows_folder.to_string_lossy();
                 let dataset = self.session.dataset(table.plan.clone());
-                let written = dataset.write_parquet_with(&location, &WriteOptions::default().overwrite()).await?;
+                let written =
+                    dataset.write_parquet_with(&location, &WriteOptions::default().overwrite()).await?;
                 remove_others(&folder, &rows_folder)?;
                 let record = StatementRecord {
                     key: key.to_owned(),
@@ -251,20 +257,23 @@ impl<'a> Runner<'a> {
     }
 
     async fn export(&mut self, source: MapsSource, target: &str, key: &str) -> Result<Done> {
-        let path = self.options.out.join(target);
-        let record_target = format!("maps {target}");
-        if let Some(done) = self.unchanged(&record_target, key) {
-            return Ok(done);
-        }
         let MapsSource::Rows(plan) = source else {
             let reason = "a model of this stage has no maps of its own; write EXPORT MAPS FROM (SELECT …), for example \
                           of its encode or of pearson_r(series, reconstruct(…))";
             return Err(Error::input(target, reason));
         };
         let rows = self.session.dataset(plan);
+        let path = self.options.out.join(target);
         let plan = check_export(rows.schema()?.as_ref(), &path.to_string_lossy())?;
+        // Several statements may share a pattern such as maps/{column}.nii.gz; their columns tell them apart.
+        let columns: Vec<&str> = plan.columns.iter().map(|c| c.name.as_str()).collect();
+        let record_target = format!("maps {target} of {}", columns.join(", "));
+        if let Some(done) = self.unchanged(&record_target, key) {
+            return Ok(done);
+        }
         let files = export_maps(&plan, rows.stream().await?, &ExportOptions::default()).await?;
-        let files: Result<Vec<FileRecord>> = files.iter().map(|f| FileRecord::of(f, &self.options.out)).collect();
+        let files: Result<Vec<FileRecord>> =
+            files.iter().map(|f| FileRecord::of(f, &self.options.out)).collect();
         let record = StatementRecord { key: key.to_owned(), files: files?, ..Default::default() };
         self.remember(record_target, &record)?;
         Ok((OutcomeNote::Ran, record))
@@ -274,7 +283,8 @@ impl<'a> Runner<'a> {
         let file = self.options.out.join(path);
         let target = format!("report {path}");
         // The page shows what ran before it: it is as new as the newest of that.
-        let all_unchanged = self.outcomes.iter().all(|o| o.note == OutcomeNote::Unchanged || o.record.key.is_empty());
+        let all_unchanged =
+            self.outcomes.iter().all(|o| o.note == OutcomeNote::Unchanged || o.record.key.is_empty());
         if let Some(done) = self.unchanged(&target, key).filter(|_| all_unchanged) {
             return Ok(done);
         }

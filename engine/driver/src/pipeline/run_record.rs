@@ -81,7 +81,8 @@ impl RunRecord {
 
     /// The last run of `target`, if it had this key and all that it wrote is still there, unchanged in size.
     pub fn unchanged(&self, target: &str, key: &str, out: &Path) -> Option<&StatementRecord> {
-        let there = |f: &FileRecord| FileRecord::of(&out.join(&f.path), out).is_ok_and(|now| now.bytes == f.bytes);
+        let there =
+            |f: &FileRecord| FileRecord::of(&out.join(&f.path), out).is_ok_and(|now| now.bytes == f.bytes);
         self.statements.get(target).filter(|s| s.key == key && s.files.iter().all(there))
     }
 
