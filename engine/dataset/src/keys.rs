@@ -219,7 +219,12 @@ fn join_frames(left: DataFrame, right: DataFrame, keys: &[&str], how: JoinType) 
             keys.chain(right_others.iter().map(restore)).collect()
         }
         None => {
-            let keys = keys.iter().map(|k| coalesce(vec![ident(*k), ident(format!("{RIGHT}{k}"))]).alias(*k));
+            let right_key = |key: &str| ident(format!("{RIGHT}{key}"));
+            let keys = keys.iter().map(|key| match how {
+                JoinType::Right => right_key(key).alias(*key),
+                JoinType::Full => coalesce(vec![ident(*key), right_key(key)]).alias(*key),
+                _ => ident(*key),
+            });
             keys.chain(left_others.iter().map(ident)).chain(right_others.iter().map(restore)).collect()
         }
     };

@@ -104,6 +104,7 @@ async fn join_gives_key_columns_once() {
     assert_eq!(lines(&a.join(&b, &["key"], JoinType::Inner)).await, ["|2|20|200|"]);
     assert_eq!(lines(&a.join(&b, &["key"], JoinType::Left)).await, ["|1|10||", "|2|20|200|"]);
     assert_eq!(lines(&a.join(&b, &["key"], JoinType::Full)).await, ["|1|10||", "|2|20|200|", "|3||300|"]);
+    assert_eq!(lines(&a.join(&b, &["key"], JoinType::Right)).await, ["|2|20|200|", "|3||300|"]);
     assert_eq!(lines(&a.join(&b, &["key"], JoinType::LeftAnti)).await, ["|1|10|"]);
     assert_eq!(lines(&a.join(&b, &["key"], JoinType::RightSemi)).await, ["|2|200|"]);
     let e = a.join(&a, &["key"], JoinType::Inner).count().await.unwrap_err();
