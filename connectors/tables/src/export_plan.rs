@@ -182,7 +182,7 @@ impl ExportPlan {
 fn file_part(value: &str) -> String {
     let safe = |c: char| if c.is_alphanumeric() || "._+-".contains(c) { c } else { '-' };
     let part: String = value.chars().map(safe).collect();
-    if part.starts_with('.') { format!("-{}", &part[1..]) } else { part }
+    part.strip_prefix('.').map(|rest| format!("-{rest}")).unwrap_or(part)
 }
 
 #[cfg(test)]

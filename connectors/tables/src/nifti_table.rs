@@ -38,8 +38,11 @@ pub(crate) struct Source {
     pub file_mask: Option<Arc<Mask>>,
     pub schema: SchemaRef,
     /// Automatic masks that were found, by image, with the file that they were found in.
-    found: Mutex<Vec<Option<(Stamp, Arc<Mask>)>>>,
+    found: Mutex<Vec<Option<Found>>>,
 }
+
+/// A mask, and the state of the file that it was found in.
+type Found = (Stamp, Arc<Mask>);
 
 impl NiftiTable {
     /// Opens the images at `locations`: files, folders or globs.
