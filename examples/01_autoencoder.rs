@@ -21,7 +21,7 @@ async fn main(session: Session) -> Result<()> {
     let series = clean.persist().await?;
 
     let split = function!(|batch, train: bool| share(batch, *train));
-    let training = series.map_partitions(split.clone(), true);
+    let training = series.map_partitions(split, true);
     let held_out = series.map_partitions(split, false);
 
     let stage = StageSpec::new("dist_dca")
