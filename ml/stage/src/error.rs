@@ -56,7 +56,10 @@ pub enum Error {
 impl Error {
     /// True when the user's input, not the machine, is at fault (exit code 2).
     pub fn is_input(&self) -> bool {
-        matches!(self, Self::UnknownOption { .. } | Self::OptionValue { .. } | Self::Data { .. } | Self::Folder { .. })
+        matches!(
+            self,
+            Self::UnknownOption { .. } | Self::OptionValue { .. } | Self::Data { .. } | Self::Folder { .. }
+        )
     }
     /// The option that is wrong, so that a caller can point at it.
     pub fn option(&self) -> Option<&str> {

@@ -41,7 +41,12 @@ impl Grid {
     /// Same shape and affine (within 1e-4 mm): maps of one can be laid over the other.
     pub fn same_space(&self, other: &Self) -> bool {
         self.shape == other.shape
-            && self.affine.iter().flatten().zip(other.affine.iter().flatten()).all(|(a, b)| (a - b).abs() < 1e-4)
+            && self
+                .affine
+                .iter()
+                .flatten()
+                .zip(other.affine.iter().flatten())
+                .all(|(a, b)| (a - b).abs() < 1e-4)
     }
 
     /// Reads the grid of a schema.
@@ -51,10 +56,14 @@ impl Grid {
     pub fn of(schema: &Schema) -> Result<Self> {
         let text = schema.metadata().get(GRID_METADATA_KEY).ok_or_else(|| Error::Data {
             what: "table".into(),
-            reason: "it carries no grid (or mixes several): take it from a NIFTI table and keep its key columns".into(),
+            reason:
+                "it carries no grid (or mixes several): take it from a NIFTI table and keep its key columns"
+                    .into(),
         })?;
-        serde_json::from_str(text)
-            .map_err(|e| Error::Data { what: format!("schema metadata {GRID_METADATA_KEY}"), reason: e.to_string() })
+        serde_json::from_str(text).map_err(|e| Error::Data {
+            what: format!("schema metadata {GRID_METADATA_KEY}"),
+            reason: e.to_string(),
+        })
     }
 
     /// The schema metadata that carries this grid.
