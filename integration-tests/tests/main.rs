@@ -1,6 +1,8 @@
 //! One binary for all integration tests.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
+mod commands;
+mod deploy;
 mod example_01;
 mod layers;
 mod program;

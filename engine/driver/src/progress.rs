@@ -41,32 +41,31 @@ impl ProgressStyleKind {
 pub struct TrainingProgress {
     kind: ProgressStyleKind,
     model: String,
-    total_samples: u64,
     state: Mutex<State>,
 }
 
 struct State {
     bar: Option<ProgressBar>,
+    /// Samples to come in all; 0 until known.
+    total: u64,
     started: Instant,
     last_line: Instant,
     samples: u64,
 }
 
 impl TrainingProgress {
-    /// `total_samples`: all epochs together, 0 when unknown.
-    pub fn new(kind: ProgressStyleKind, model: &str, total_samples: u64) -> Self {
-        let bar = (kind == ProgressStyleKind::Bar).then(|| bar(model, total_samples));
+    /// Progress of the training of `model`.
+    pub fn new(kind: ProgressStyleKind, model: &str) -> Self {
+        let bar = (kind == ProgressStyleKind::Bar).then(|| bar(model));
         let now = Instant::now();
-        let state = Mutex::new(State { bar, started: now, last_line: now, samples: 0 });
-        Self { kind, model: model.to_owned(), total_samples, state }
+        let state = Mutex::new(State { bar, total: 0, started: now, last_line: now, samples: 0 });
+        Self { kind, model: model.to_owned(), state }
     }
 }
 
-fn bar(model: &str, total: u64) -> ProgressBar {
-    let (bar, template) = match total {
-        0 => (ProgressBar::new_spinner(), "{prefix} {spinner} {human_pos} series, {per_sec}, {msg}"),
-        n => (ProgressBar::new(n), "{prefix} {wide_bar} {human_pos}/{human_len} series, {msg}, {eta} left"),
-    };
+fn bar(model: &str) -> ProgressBar {
+    let bar = ProgressBar::new(0);
+    let template = "{prefix} {wide_bar} {human_pos}/{human_len} series, {msg}, {eta} left";
     let bar = match ProgressStyle::with_template(template) {
         Ok(style) => bar.with_style(style),
         Err(_) => bar,
@@ -75,6 +74,15 @@ fn bar(model: &str, total: u64) -> ProgressBar {
 }
 
 impl ProgressSink for TrainingProgress {
+    fn started(&self, samples: u64) {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        state.total = samples;
+        state.started = Instant::now();
+        if let Some(bar) = &state.bar {
+            bar.set_length(samples);
+        }
+    }
+
     fn step(&self, record: &StepRecord) {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         state.samples += record.samples;
@@ -85,7 +93,7 @@ impl ProgressSink for TrainingProgress {
         }
         if self.kind == ProgressStyleKind::Plain && state.last_line.elapsed() >= PLAIN_INTERVAL {
             state.last_line = Instant::now();
-            let left = match self.total_samples {
+            let left = match state.total {
                 0 => String::new(),
                 n => format!(", {:.0} s left", n.saturating_sub(state.samples) as f64 / rate),
             };

@@ -152,12 +152,24 @@ impl<'a> Trainer<'a> {
         let mut rows = [self.feed.rows() as f64];
         self.gang.sync.sum(&mut rows)?;
         if rows[0] > 0.0 {
+            if let Some(progress) = self.progress() {
+                progress.started(self.expected_samples(rows[0] as u64));
+            }
             return Ok(());
         }
         Err(Error::Data {
             what: "training rows".into(),
             reason: "there are none; check the filter of ON (…)".into(),
         })
+    }
+
+    /// Samples of the passes that are left, of all ranks.
+    fn expected_samples(&self, rows: u64) -> u64 {
+        let settings = &self.gang.settings;
+        let passes = settings.epochs.saturating_sub(self.epoch);
+        let of_a_round = (settings.minibatch.max(1) * self.gang.sync.world()) as u64;
+        let rounds = settings.max_steps.map_or(u64::MAX, |most| most.saturating_sub(self.step));
+        rows.saturating_mul(passes).min(rounds.saturating_mul(of_a_round))
     }
 
     /// Mean loss on a bounded number of rows, spread over the ranks.

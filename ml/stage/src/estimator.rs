@@ -12,6 +12,10 @@ use voxelflow_sync::GradientSync;
 
 /// Where a rank reports how far it is.
 pub trait ProgressSink: Send + Sync {
+    /// Training begins and will visit about that many samples, all ranks and epochs together.
+    fn started(&self, samples: u64) {
+        let _ = samples;
+    }
     /// One round is done.
     fn step(&self, record: &crate::StepRecord);
     /// One epoch is done.

@@ -227,6 +227,9 @@ impl<'a> Runner<'a> {
         let done = match self.unchanged(&target, key) {
             Some(done) => done,
             None => {
+                if self.options.fresh {
+                    remove_checkpoints(&folder)?;
+                }
                 self.observe(&name);
                 let batches = self.session.dataset(train.plan.clone()).collect().await?;
                 let history = TrainingHistory::from(batches);
@@ -251,7 +254,7 @@ impl<'a> Runner<'a> {
 
     /// Has the next training report to the user.
     fn observe(&self, model: &str) {
-        let progress = Arc::new(TrainingProgress::new(self.options.progress, model, 0));
+        let progress = Arc::new(TrainingProgress::new(self.options.progress, model));
         let state = self.session.context().state_ref();
         state.write().config_mut().set_extension(Arc::new(TrainObserver::new(progress)));
     }
@@ -298,6 +301,17 @@ impl<'a> Runner<'a> {
 
 fn model_target(name: &str) -> String {
     format!("model {name}")
+}
+
+/// A training that was stopped goes on from its checkpoints, which lie beside the model's folder; a fresh one must not.
+fn remove_checkpoints(folder: &Path) -> Result<()> {
+    let (Some(parent), Some(name)) = (folder.parent(), folder.file_name()) else { return Ok(()) };
+    let prefix = format!(".{}.checkpoints-", name.to_string_lossy());
+    let Ok(entries) = std::fs::read_dir(parent) else { return Ok(()) };
+    for entry in entries.flatten().filter(|e| e.file_name().to_string_lossy().starts_with(&prefix)) {
+        std::fs::remove_dir_all(entry.path()).map_err(|e| Error::io(&entry.path(), e))?;
+    }
+    Ok(())
 }
 
 /// Rows of the same table under an older key are of no use any more.

@@ -1,0 +1,158 @@
+//! Every subcommand, as a process.
+
+use crate::program::{files_below, root, run_text, voxelflow};
+use std::fs;
+
+const BOLD: &str = "examples/data/ds003_sub-01_mc.nii.gz";
+
+fn pipeline(text: &str) -> tempfile::NamedTempFile {
+    let file = tempfile::Builder::new().suffix(".vf").tempfile().unwrap();
+    fs::write(file.path(), text).unwrap();
+    file
+}
+
+#[test]
+fn check_reads_no_data_and_writes_nothing() {
+    let out = tempfile::tempdir().unwrap();
+    let out = out.path().join("out");
+    let ended =
+        voxelflow(["check", "examples/01_autoencoder.vf", "--out", out.to_str().unwrap()]).expect_code(0);
+    assert!(ended.stdout.contains("9 of 9 statements checked"), "{}", ended.stdout);
+    assert!(!out.exists());
+
+    let wrong = pipeline("SELECT 1;\nSELEC 2;\n");
+    let ended = voxelflow(["check".as_ref(), wrong.path().as_os_str()]).expect_code(2);
+    assert!(ended.stderr.contains(":2:1") && ended.stderr.contains("^^^^^"), "{}", ended.stderr);
+}
+
+#[test]
+fn plan_and_explain_name_ranks_and_shards() {
+    let ended = voxelflow(["plan", "examples/01_autoencoder.vf"]).expect_code(0);
+    for shown in ["TRAIN MODEL dca", "CleanExec", "NiftiExec", "Rank 0", "Rank 1", "ParameterShard 1"] {
+        assert!(ended.stdout.contains(shown), "{shown} is missing in\n{}", ended.stdout);
+    }
+    let out = tempfile::tempdir().unwrap();
+    let text = format!(
+        "CREATE EXTERNAL TABLE bold STORED AS NIFTI LOCATION '{BOLD}' OPTIONS (mask 'none');
+         EXPLAIN TRAIN MODEL dca USING dist_dca (hidden => $hidden) ON bold WITH (ranks => 3, parameter_servers => 2);"
+    );
+    let file = pipeline(&text);
+    let arguments =
+        ["run", file.path().to_str().unwrap(), "--set", "hidden=16", "--out", out.path().to_str().unwrap()];
+    let ended = voxelflow(arguments).expect_code(0);
+    for shown in ["Rank 0", "Rank 2", "ParameterShard 0", "ParameterShard 1"] {
+        assert!(ended.stdout.contains(shown), "{shown} is missing in\n{}", ended.stdout);
+    }
+    assert!(!out.path().join("models").exists(), "EXPLAIN trains nothing");
+
+    let ended = voxelflow(["run", file.path().to_str().unwrap()]).expect_code(2);
+    assert!(ended.stderr.contains("hidden"), "the variable that has no value is named: {}", ended.stderr);
+}
+
+#[test]
+fn sql_prints_a_table_csv_json_or_writes_parquet() {
+    let query = "SELECT 1 AS a, 'x' AS b UNION ALL SELECT 2, 'y' ORDER BY a";
+    let say = |format: &str| voxelflow(["sql", query, "--format", format]).expect_code(0).stdout;
+    assert!(say("table").contains("| 1 | x |"));
+    assert_eq!(say("csv"), "a,b\n1,x\n2,y\n");
+    assert_eq!(say("json"), "{\"a\":1,\"b\":\"x\"}\n{\"a\":2,\"b\":\"y\"}\n");
+
+    let folder = tempfile::tempdir().unwrap();
+    let rows = folder.path().join("rows");
+    voxelflow(["sql", query, "--format", "parquet", "--output", rows.to_str().unwrap()]).expect_code(0);
+    let count = format!("SELECT sum(a) AS s FROM '{}/'", rows.display());
+    assert_eq!(voxelflow(["sql", &count, "--format", "csv"]).expect_code(0).stdout, "s\n3\n");
+    let csv = folder.path().join("rows.csv");
+    voxelflow(["sql", query, "--format", "csv", "--output", csv.to_str().unwrap()]).expect_code(0);
+    assert_eq!(fs::read_to_string(csv).unwrap(), "a,b\n1,x\n2,y\n");
+
+    voxelflow(["sql", query, "--format", "parquet"]).expect_code(2);
+    voxelflow(["sql", "SELECT nothing FROM nowhere"]).expect_code(2);
+}
+
+#[test]
+fn inspect_says_what_images_tables_and_models_are() {
+    let ended = voxelflow(["inspect", BOLD]).expect_code(0);
+    for shown in ["16", "TR", "nothing missing"] {
+        assert!(ended.stdout.contains(shown), "{shown} is missing in\n{}", ended.stdout);
+    }
+    let out = tempfile::tempdir().unwrap();
+    let text = format!(
+        "CREATE EXTERNAL TABLE bold STORED AS NIFTI LOCATION '{BOLD}' OPTIONS (mask 'auto');
+         CREATE TABLE series AS SELECT * FROM clean(bold, detrend => true);
+         TRAIN MODEL dca USING dist_dca (hidden => 4, filters => [4], kernels => [5], pools => 1) ON series;"
+    );
+    run_text(&text, out.path()).expect_code(0);
+    let parquet = files_below(out.path()).into_iter().find(|f| f.ends_with(".parquet")).unwrap();
+    let ended = voxelflow(["inspect", out.path().join(parquet).to_str().unwrap()]).expect_code(0);
+    for shown in ["rows        324", "series", "16x16x9", "detrend"] {
+        assert!(ended.stdout.contains(shown), "{shown} is missing in\n{}", ended.stdout);
+    }
+    let ended = voxelflow(["inspect", out.path().join("models/dca").to_str().unwrap()]).expect_code(0);
+    for shown in ["dist_dca", "encode: 20 to 4 values", "hidden = 4"] {
+        assert!(ended.stdout.contains(shown), "{shown} is missing in\n{}", ended.stdout);
+    }
+    voxelflow(["inspect", "README.md"]).expect_code(2);
+    voxelflow(["inspect", "no/such/file"]).expect_code(2);
+}
+
+#[test]
+fn synth_makes_the_same_data_from_the_same_seed_and_a_pipeline_reads_them() {
+    let folder = tempfile::tempdir().unwrap();
+    let make = |name: &str| {
+        let out = folder.path().join(name);
+        let flags = ["--subjects", "2", "--voxels", "300", "--time-points", "120", "--seed", "7"];
+        let arguments = ["synth", "hcp", "--out", out.to_str().unwrap()].into_iter().chain(flags);
+        voxelflow(arguments).expect_code(0);
+        out
+    };
+    let (a, b) = (make("a"), make("b"));
+    assert!(files_below(&a).len() >= 5, "{:?}", files_below(&a));
+    assert_eq!(files_below(&a), files_below(&b));
+    for file in files_below(&a) {
+        assert_eq!(fs::read(a.join(&file)).unwrap(), fs::read(b.join(&file)).unwrap(), "{file}");
+    }
+    let out = folder.path().join("out");
+    let text = format!(
+        "CREATE TABLE series AS SELECT * FROM clean((SELECT * FROM '{}/series/'), standardize => 'zscore_sample');
+         TRAIN MODEL dca USING dist_dca (hidden => 8, filters => [4], kernels => [9], pools => 1)
+           ON (SELECT * FROM series WHERE subject = '{{1}}') VALIDATE ON (SELECT * FROM series WHERE subject = '{{2}}')
+           WITH (minibatch => 100);",
+        a.display()
+    );
+    let subjects = voxelflow([
+        "sql",
+        &format!("SELECT DISTINCT subject FROM '{}/series/' ORDER BY 1", a.display()),
+        "--format",
+        "csv",
+    ]);
+    let subjects: Vec<String> = subjects.expect_code(0).stdout.lines().skip(1).map(str::to_owned).collect();
+    let text = text.replace("{1}", &subjects[0]).replace("{2}", &subjects[1]);
+    run_text(&text, &out).expect_code(0);
+    assert!(out.join("models/dca/model.safetensors").exists());
+}
+
+#[test]
+fn deterministic_training_gives_equal_bytes_twice() {
+    let folder = tempfile::tempdir().unwrap();
+    let text = format!(
+        "CREATE EXTERNAL TABLE bold STORED AS NIFTI LOCATION '{BOLD}' OPTIONS (mask 'auto');
+         CREATE TABLE series AS SELECT * FROM clean(bold, detrend => true, standardize => 'zscore_sample');
+         TRAIN MODEL dca USING dist_dca (hidden => 4, filters => [8], kernels => [5], pools => 1) ON series
+           WITH (ranks => 4, parameter_servers => 3, deterministic => true, minibatch => 10, epochs => 2);"
+    );
+    let weights = |name: &str| {
+        let out = folder.path().join(name);
+        run_text(&text, &out).expect_code(0);
+        fs::read(out.join("models/dca/model.safetensors")).unwrap()
+    };
+    assert_eq!(weights("first"), weights("second"));
+}
+
+#[test]
+fn completions_and_the_manual_come_from_the_flags() {
+    assert!(voxelflow(["completions", "bash"]).expect_code(0).stdout.contains("voxelflow"));
+    assert!(voxelflow(["man"]).expect_code(0).stdout.contains(".TH"));
+    voxelflow(["no-such-command"]).expect_code(2);
+    assert!(root().join(BOLD).exists());
+}
