@@ -1,6 +1,7 @@
 //! Stages as plans, end to end in one process, with a stage small enough to be seen through.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
+mod clean;
 mod explain;
 mod functions;
 mod line_stage;

@@ -1,14 +1,11 @@
 //! A planned file run to its end, as the driver would: values, not only plans.
-#![allow(clippy::unwrap_used, clippy::expect_used)]
 
-mod stages;
-
+use crate::stages::{SmallStages, session};
 use arrow::{
     array::AsArray,
     datatypes::{Float32Type, Float64Type, Int64Type},
 };
 use datafusion::prelude::SessionContext;
-use stages::{SmallStages, session};
 use std::{collections::BTreeMap, sync::Arc};
 use voxelflow_pipeline::{
     Planned, Planner, Source, Statement, Variables, explain_batch, parse, statement_key,

@@ -1,5 +1,4 @@
 //! `clean` as a plan: what it computes, what it keeps, what it lets pass, what it refuses.
-#![allow(clippy::unwrap_used, clippy::expect_used, missing_docs)]
 
 use arrow::{
     array::{

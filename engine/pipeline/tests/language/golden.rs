@@ -3,12 +3,9 @@
 //! `VOXELFLOW_REFRESH=1 cargo test -p voxelflow-pipeline` writes the expected files anew.
 //!
 //! A file's first comments may say `-- set: name=value` and `-- model: name=folder`.
-#![allow(clippy::unwrap_used, clippy::expect_used)]
 
-mod stages;
-
+use crate::stages::{SmallStages, session};
 use datafusion::logical_expr::LogicalPlan;
-use stages::{SmallStages, session};
 use std::{fmt::Write, fs, path::Path, sync::Arc};
 use voxelflow_pipeline::{
     MapsSource, PipelineError, Planned, Planner, Source, Statement, StatementKind, Variables, parse,

@@ -1,5 +1,4 @@
 //! Whatever text comes in, the parser answers: it does not panic, and an error's caret stands on its line.
-#![allow(clippy::unwrap_used, clippy::expect_used)]
 
 use proptest::prelude::*;
 use std::{fs, sync::Arc};
