@@ -73,7 +73,7 @@ fn sql_prints_a_table_csv_json_or_writes_parquet() {
 #[test]
 fn inspect_says_what_images_tables_and_models_are() {
     let ended = voxelflow(["inspect", BOLD]).expect_code(0);
-    for shown in ["16", "TR", "nothing missing"] {
+    for shown in ["16×16×9", "2.000000 s", "left and right are a guess", "nothing missing"] {
         assert!(ended.stdout.contains(shown), "{shown} is missing in\n{}", ended.stdout);
     }
     let out = tempfile::tempdir().unwrap();
