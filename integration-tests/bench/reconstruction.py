@@ -32,8 +32,9 @@ TRAIN MODEL dca_{hidden}_{switches} USING dist_dca (hidden => {hidden}, switches
   ON (SELECT * FROM series WHERE k % 10 < 8)
   WITH (ranks => 2, minibatch => 16, epochs => 100, max_steps => {steps}, learning_rate => {rate}, checkpoint_every => 0);
 CREATE TABLE held_out_{hidden}_{switches} AS
-  SELECT voxel, pearson_r(series, reconstruct(dca_{hidden}_{switches}, series)) AS r
+  SELECT voxel, i, j, k, pearson_r(series, reconstruct(dca_{hidden}_{switches}, series)) AS r
   FROM series WHERE k % 10 >= 8;
+EXPORT MAPS FROM held_out_{hidden}_{switches} TO 'maps/{hidden}_{switches}_{{column}}.nii.gz';
 """
 
 

@@ -153,7 +153,8 @@ impl Model for DistDca {
     fn save_weights(&self, folder: &Path) -> Result<()> {
         let layout = ParameterLayout::of(&self.network);
         let values = pack(&self.network)?;
-        let metadata = [("format".to_owned(), "pt".to_owned()), ("stage".to_owned(), STAGE.to_owned())];
+        // One entry only: the header writes a hash map, whose order would change the bytes from run to run.
+        let metadata = [("format".to_owned(), "pt".to_owned())];
         let bytes = to_safetensors(layout.views("", &values)?, Some(metadata.into()))?;
         let path = folder.join(WEIGHTS);
         fs::write(&path, bytes)
