@@ -12,6 +12,7 @@ const LAYERS: &[(&str, &str)] = &[
     ("engine", "voxelflow-macros"),
     ("engine", "voxelflow-dataset"),
     ("engine", "voxelflow-pipeline"),
+    ("engine", "voxelflow-cluster"),
     ("ml", "voxelflow-sync"),
     ("ml", "voxelflow-stage"),
     ("ml", "voxelflow-signal"),
@@ -27,9 +28,11 @@ const LAYERS: &[(&str, &str)] = &[
     ("outside", "voxelflow-integration-tests"),
 ];
 
-/// Uses of another duty: operators turn stages into plan nodes; tables carry the grid that stages read
+/// Uses of another duty: the cluster's own channels have the credentials and the encryption of `sync`; operators
+/// turn stages into plan nodes; tables carry the grid that stages read
 /// and find masks; reports show models. The composition root and what stands outside see everything.
 const ALLOWED_ACROSS: &[(&str, &[&str])] = &[
+    ("voxelflow-cluster", &["voxelflow-sync"]),
     ("voxelflow-operators", &["voxelflow-dataset"]),
     ("voxelflow-tables", &["voxelflow-stage", "voxelflow-signal"]),
     ("voxelflow-synth", &["voxelflow-stage"]),
@@ -41,8 +44,18 @@ const NAMED_ONLY_BY: &[(&str, &[&str])] = &[
     ("burn", &["voxelflow-nn"]),
     (
         "datafusion",
-        &["voxelflow-dataset", "voxelflow-pipeline", "voxelflow-operators", "voxelflow-tables", "voxelflow"],
+        &[
+            "voxelflow-dataset",
+            "voxelflow-pipeline",
+            "voxelflow-cluster",
+            "voxelflow-operators",
+            "voxelflow-tables",
+            "voxelflow",
+        ],
     ),
+    ("ballista-core", &["voxelflow-cluster"]),
+    ("ballista-scheduler", &["voxelflow-cluster"]),
+    ("ballista-executor", &["voxelflow-cluster"]),
 ];
 
 /// Crates that must compile without those libraries, directly or through others.

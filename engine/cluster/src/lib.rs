@@ -1,0 +1,1 @@
+//! The same plans on a Ballista cluster: scheduler, executors, how plans travel, and who runs when.
