@@ -33,6 +33,20 @@ pub enum Error {
         /// Its error, or what it panicked with.
         reason: String,
     },
+    /// A member of a gang panicked.
+    #[error("member {member} of {members} of {gang} (function `{function}`): {reason}")]
+    GangMember {
+        /// Whose gang it is.
+        gang: String,
+        /// What it ran.
+        function: &'static str,
+        /// Its number, from 0.
+        member: usize,
+        /// Members of the gang.
+        members: usize,
+        /// What it panicked with.
+        reason: String,
+    },
     /// A partition failed outside of named functions.
     #[error("partition {partition} of {partitions}: {}", describe(source_error))]
     Partition {
@@ -97,7 +111,7 @@ impl Error {
     /// True when the user's input, not the machine or the data's transport, is at fault (exit code 2).
     pub fn is_input(&self) -> bool {
         match self {
-            Self::Function { .. } => false,
+            Self::Function { .. } | Self::GangMember { .. } => false,
             Self::Partition { source_error, .. } | Self::Execution { source_error } => {
                 matches!(
                     source_error.find_root(),

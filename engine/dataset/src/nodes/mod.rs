@@ -3,12 +3,14 @@
 //! A node holds nothing but names, numbers and JSON: it can be written down and sent to another process.
 
 mod coalesce;
+mod gang;
 mod map_groups;
 mod map_partitions;
 mod repartition;
 mod zip_with_index;
 
 pub use coalesce::{CoalesceExec, CoalesceNode};
+pub use gang::{GangExec, GangFunction, GangRequest, GangTask, gang_plan};
 pub use map_groups::{MapGroupsExec, MapGroupsNode};
 pub(crate) use map_partitions::output_schema;
 pub use map_partitions::{MapPartitionsExec, MapPartitionsNode};
