@@ -30,31 +30,38 @@
 //! ```
 
 mod actions;
+mod build_id;
 mod dataset;
 mod engine;
 mod error;
 pub mod functions;
 mod keys;
+mod ledger;
 mod no_stages;
+pub mod node_codec;
 pub mod nodes;
 mod parquet_sink;
 mod partitions;
 mod persist;
 mod row_hash;
+pub mod runner;
 mod session_context;
 mod stage_planner;
 mod target;
 mod train;
 mod transformations;
 
+pub use build_id::build_id;
 pub use dataset::Dataset;
 pub use engine::Engine;
 pub use error::{Error, Result};
 pub use functions::{Accumulator, Broadcast, Function};
 pub use keys::{Grouped, ReduceOp};
+pub use ledger::{ledger_counter, ledger_entry};
 pub use no_stages::NoStages;
+pub use node_codec::NodeCodec;
 pub use parquet_sink::{WriteOptions, WriteSummary};
-pub use partitions::LEDGER_LABEL;
+pub use runner::{LocalRunner, PlanRun, PlanRunner, Runner};
 pub use session_context::{EngineConfig, ExtensionPlanners, session_context, session_state};
 pub use stage_planner::{OptionMap, StageError, StagePlanner, TrainRequest};
 pub use train::{ModelFunction, StageSpec, TrainConfig, TrainedModel, TrainingHistory};

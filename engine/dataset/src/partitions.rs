@@ -3,13 +3,13 @@
 use crate::{
     Dataset,
     error::{Error, Result, in_partition},
+    ledger,
 };
 use arrow::{datatypes::SchemaRef, record_batch::RecordBatch};
 use datafusion::{
     error::DataFusionError,
     physical_plan::{
         ExecutionPlan, ExecutionPlanProperties, SendableRecordBatchStream,
-        metrics::MetricValue,
         stream::{RecordBatchReceiverStream, RecordBatchStreamAdapter},
     },
 };
@@ -19,24 +19,6 @@ use tokio::{sync::Semaphore, task::JoinSet};
 
 /// Batches of one partition that may wait for the reader.
 const READ_AHEAD: usize = 2;
-
-/// Label of a counter that belongs into the data-quality ledger; its value says why rows were counted. (Nodes
-/// count much else that is of interest to nobody but them.)
-pub const LEDGER_LABEL: &str = "ledger";
-
-fn count_below(plan: &dyn ExecutionPlan, counts: &mut BTreeMap<String, u64>) {
-    for metric in plan.metrics().iter().flat_map(|all| all.iter()) {
-        if let MetricValue::Count { name, count } = metric.value()
-            && count.value() > 0
-        {
-            let reason = metric.labels().iter().find(|l| l.name() == LEDGER_LABEL).map(|l| l.value());
-            if let Some(reason) = reason {
-                *counts.entry(format!("{name}: {reason}")).or_default() += count.value() as u64;
-            }
-        }
-    }
-    plan.children().into_iter().for_each(|child| count_below(child.as_ref(), counts));
-}
 
 /// A physical plan that is about to be run.
 pub(crate) struct Run {
@@ -58,11 +40,9 @@ impl Run {
         self.plan.schema()
     }
 
-    /// What nodes counted for the ledger so far, see [`LEDGER_LABEL`].
+    /// What nodes counted for the ledger so far.
     pub(crate) fn counts(&self) -> BTreeMap<String, u64> {
-        let mut counts = BTreeMap::new();
-        count_below(self.plan.as_ref(), &mut counts);
-        counts
+        ledger::counts(self.plan.as_ref())
     }
 
     pub(crate) fn plan(&self) -> &Arc<dyn ExecutionPlan> {

@@ -20,13 +20,13 @@ use datafusion::{
     physical_plan::{
         DisplayAs, DisplayFormatType, ExecutionPlan, ExecutionPlanProperties, Partitioning, PlanProperties,
         execution_plan::CardinalityEffect,
-        metrics::{BaselineMetrics, Count, ExecutionPlanMetricsSet, MetricBuilder, MetricsSet},
+        metrics::{BaselineMetrics, Count, ExecutionPlanMetricsSet, MetricsSet},
         stream::RecordBatchStreamAdapter,
     },
 };
 use futures::TryStreamExt;
 use std::{collections::HashMap, fmt, sync::Arc};
-use voxelflow_dataset::LEDGER_LABEL;
+use voxelflow_dataset::ledger_counter;
 use voxelflow_signal::Cleaner;
 use voxelflow_stage::{KEY_COLUMNS, SERIES_COLUMN};
 
@@ -255,13 +255,11 @@ impl ExecutionPlan for CleanExec {
         let input = self.input.execute(partition, context)?;
         // Shared, since the first clone that is dropped would end its clock.
         let baseline = Arc::new(BaselineMetrics::new(&self.metrics, partition));
-        let count = |name, reason| {
-            MetricBuilder::new(&self.metrics).with_new_label(LEDGER_LABEL, reason).counter(name, partition)
-        };
+        let count = |name, reason| ledger_counter(&self.metrics, name, reason, partition);
         let tally = Tally {
-            constant: count("constant_series", "no variance: left at zero".to_owned()),
-            dropped: count("dropped_series", "NaN or infinity: row left out".to_owned()),
-            zeroed: count("zeroed_series", "NaN or infinity: set to zero".to_owned()),
+            constant: count("constant_series", "no variance: left at zero"),
+            dropped: count("dropped_series", "NaN or infinity: row left out"),
+            zeroed: count("zeroed_series", "NaN or infinity: set to zero"),
         };
         let work = self.work.clone();
         let cleaned = input.and_then(move |batch| {

@@ -10,6 +10,10 @@ use datafusion::{
     physical_planner::{ExtensionPlanner, PhysicalPlanner},
 };
 use std::sync::Arc;
+use voxelflow_dataset::runner::DriverNode;
+
+// Training talks to the user's process: its ranks run elsewhere, its plan here.
+inventory::submit! { DriverNode("TrainExec") }
 
 /// Plans every node of this crate.
 #[derive(Clone, Copy, Debug, Default)]

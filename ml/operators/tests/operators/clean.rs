@@ -23,7 +23,7 @@ use datafusion::{
 };
 use serde_json::json;
 use std::sync::Arc;
-use voxelflow_dataset::{OptionMap, StageError};
+use voxelflow_dataset::{OptionMap, StageError, ledger_entry};
 use voxelflow_operators::{CleanNode, Error, plan_clean, plan_clean_exec};
 use voxelflow_signal::{CleanSettings, Cleaner};
 use voxelflow_stage::Grid;
@@ -175,7 +175,11 @@ fn rows(batches: &[RecordBatch]) -> Vec<(u32, Vec<f32>)> {
 
 fn metric(plan: &Arc<dyn ExecutionPlan>, name: &str) -> usize {
     if plan.name() == "CleanExec" {
-        return plan.metrics().unwrap().sum_by_name(name).unwrap().as_usize();
+        let metrics = plan.metrics().unwrap();
+        let counted = |m: &datafusion::physical_plan::metrics::MetricValue| {
+            ledger_entry(m.name()).is_some_and(|entry| entry.starts_with(&format!("{name}: ")))
+        };
+        return metrics.iter().map(|m| m.value()).filter(|m| counted(m)).map(|m| m.as_usize()).sum();
     }
     plan.children().into_iter().map(|child| metric(child, name)).sum()
 }

@@ -1,0 +1,134 @@
+//! Where a plan runs: in this process, or on a cluster. The plan is the same.
+//!
+//! ```text
+//!   Dataset ─► physical plan ─┬─► LocalRunner: this process
+//!                             └─► a cluster's runner: executors, one stream a partition comes back
+//! ```
+//!
+//! A node that holds a conversation with the user's process (training, for example) is a [`DriverNode`]: a plan
+//! with one runs in the driver, and the node sends its inputs through the [`Runner`] of its session.
+
+use async_trait::async_trait;
+use datafusion::{
+    error::Result,
+    execution::TaskContext,
+    physical_plan::{ExecutionPlan, ExecutionPlanProperties, SendableRecordBatchStream},
+};
+use std::{collections::BTreeMap, fmt, net::IpAddr, sync::Arc};
+
+/// Runs plans somewhere.
+#[async_trait]
+pub trait PlanRunner: Send + Sync + fmt::Debug {
+    /// Starts every partition of `plan` and gives their streams, in the order of the partitions. Dropping the
+    /// streams before their end stops the work.
+    ///
+    /// # Errors
+    /// A plan that cannot be run there.
+    async fn run(&self, plan: Arc<dyn ExecutionPlan>, context: Arc<TaskContext>) -> Result<PlanRun>;
+
+    /// The address under which executors reach this process; none where they are this process.
+    fn driver_address(&self) -> Option<IpAddr>;
+
+    /// Seals `secret` so that only those who run this runner's plans can read it (see [`unseal`]).
+    ///
+    /// # Errors
+    /// A cluster that was not given a key.
+    fn seal(&self, secret: &[u8]) -> Result<Vec<u8>>;
+}
+
+/// A plan that runs.
+pub struct PlanRun {
+    /// The rows, one stream a partition, in the order of the partitions.
+    pub streams: Vec<SendableRecordBatchStream>,
+    /// What nodes counted, to be asked for when the streams have ended.
+    pub counts: Arc<dyn RunCounts>,
+}
+
+impl fmt::Debug for PlanRun {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PlanRun").field("partitions", &self.streams.len()).finish_non_exhaustive()
+    }
+}
+
+/// What the nodes of a plan counted while it ran.
+#[async_trait]
+pub trait RunCounts: Send + Sync {
+    /// Counts for the data-quality ledger (see [`ledger_counter`](crate::ledger_counter)), zeros left out. Where the
+    /// plan ran elsewhere, what named functions added to accumulators is added to the session's too; ask once.
+    ///
+    /// # Errors
+    /// A cluster that does not answer.
+    async fn gather(&self) -> Result<BTreeMap<String, u64>>;
+}
+
+/// The runner of a session, as plan nodes find it: an extension of the session's configuration.
+#[derive(Clone, Debug)]
+pub struct Runner(pub Arc<dyn PlanRunner>);
+
+impl Runner {
+    /// The runner of the session that `context` is of; this process where none was set.
+    pub fn of(context: &TaskContext) -> Arc<dyn PlanRunner> {
+        match context.session_config().get_extension::<Self>() {
+            Some(runner) => Arc::clone(&runner.0),
+            None => Arc::new(LocalRunner),
+        }
+    }
+}
+
+/// Opens what a [`PlanRunner::seal`] has sealed: an extension of the configuration of sessions in executors.
+pub struct Unsealer(pub Box<dyn Fn(&[u8]) -> Result<Vec<u8>> + Send + Sync>);
+
+/// The secret in `sealed`, for a node that runs; within one process nothing is sealed.
+///
+/// # Errors
+/// What was sealed for another cluster.
+pub fn unseal(context: &TaskContext, sealed: &[u8]) -> Result<Vec<u8>> {
+    match context.session_config().get_extension::<Unsealer>() {
+        Some(unsealer) => (unsealer.0)(sealed),
+        None => Ok(sealed.to_vec()),
+    }
+}
+
+/// The name of a plan node that runs in the driver.
+#[derive(Debug)]
+pub struct DriverNode(pub &'static str);
+
+inventory::collect!(DriverNode);
+
+/// Whether `plan` must run in the driver: it has a [`DriverNode`].
+pub fn runs_in_driver(plan: &dyn ExecutionPlan) -> bool {
+    inventory::iter::<DriverNode>().any(|node| node.0 == plan.name())
+        || plan.children().into_iter().any(|child| runs_in_driver(child.as_ref()))
+}
+
+/// Runs plans in this process.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct LocalRunner;
+
+#[async_trait]
+impl PlanRunner for LocalRunner {
+    async fn run(&self, plan: Arc<dyn ExecutionPlan>, context: Arc<TaskContext>) -> Result<PlanRun> {
+        let partitions = plan.output_partitioning().partition_count();
+        let streams =
+            (0..partitions).map(|p| plan.execute(p, Arc::clone(&context))).collect::<Result<_>>()?;
+        Ok(PlanRun { streams, counts: Arc::new(LocalCounts(plan)) })
+    }
+
+    fn driver_address(&self) -> Option<IpAddr> {
+        None
+    }
+
+    fn seal(&self, secret: &[u8]) -> Result<Vec<u8>> {
+        Ok(secret.to_vec())
+    }
+}
+
+/// The counts are in the plan itself.
+struct LocalCounts(Arc<dyn ExecutionPlan>);
+
+#[async_trait]
+impl RunCounts for LocalCounts {
+    async fn gather(&self) -> Result<BTreeMap<String, u64>> {
+        Ok(crate::ledger::counts(self.0.as_ref()))
+    }
+}
