@@ -39,6 +39,7 @@ mod keys;
 mod ledger;
 mod no_stages;
 pub mod node_codec;
+pub mod log_tail;
 pub mod nodes;
 mod parquet_sink;
 mod partitions;
