@@ -1,1 +1,3 @@
 //! The same plans on a Ballista cluster: scheduler, executors, how plans travel, and who runs when.
+
+pub mod policy;
