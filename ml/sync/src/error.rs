@@ -87,6 +87,36 @@ pub enum Error {
         /// What is wrong with it.
         reason: String,
     },
+    /// A connection that cannot be made, or that broke.
+    #[error("connection with {peer} ({what}): {reason}")]
+    Connection {
+        /// Who is at the other end.
+        peer: String,
+        /// What was being done.
+        what: &'static str,
+        /// What is wrong.
+        reason: String,
+    },
+    /// A connection on which nothing moves.
+    #[error(
+        "connection with {peer} ({what}): not one byte in {seconds} s; is the host, or the network, down?"
+    )]
+    Silent {
+        /// Who is at the other end.
+        peer: String,
+        /// What was being done.
+        what: &'static str,
+        /// The deadline in seconds.
+        seconds: f64,
+    },
+    /// Credentials that cannot be made, read or opened.
+    #[error("{what}: {reason}")]
+    Credentials {
+        /// Which.
+        what: String,
+        /// What is wrong, and what would be right.
+        reason: String,
+    },
 }
 
 impl Error {
@@ -108,7 +138,12 @@ impl Error {
             | Self::Deadline { what, .. }
             | Self::Length { what, .. }
             | Self::Message { what, .. } => *what = operation,
-            Self::Setting { .. } | Self::NotFinite { .. } | Self::Order { .. } => {}
+            Self::Setting { .. }
+            | Self::NotFinite { .. }
+            | Self::Order { .. }
+            | Self::Connection { .. }
+            | Self::Silent { .. }
+            | Self::Credentials { .. } => {}
         }
         self
     }

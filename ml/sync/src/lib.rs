@@ -21,6 +21,7 @@ mod error;
 mod gang;
 mod gradient_sync;
 mod in_process;
+pub mod network;
 mod optimizer;
 mod rank;
 mod ring;
