@@ -15,6 +15,7 @@ pub mod models;
 mod objective;
 pub mod parameters;
 mod trainer;
+mod visits;
 
 pub use device::device;
 pub use models::dist_dca::{DistDca, DistDcaConfig, DistDcaEstimator, DistDcaKind};

@@ -7,6 +7,10 @@ use voxelflow_stage::Result;
 pub trait Objective {
     /// Names and shapes of the parameters.
     fn layout(&self) -> &ParameterLayout;
+    /// Parameters to start from.
+    fn initial(&self, seed: u64) -> Vec<f32> {
+        self.layout().initial(seed)
+    }
     /// Points of a series.
     fn time_points(&self) -> usize;
     /// The loss summed over `series`, `[n, time_points]`; its gradient, summed likewise, replaces `gradient`,

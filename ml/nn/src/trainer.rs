@@ -1,22 +1,25 @@
 //! The loop of one rank: rows in, gradients to the gang, parameters back.
 //!
 //! ```text
-//!   SeriesFeed ─ permutation ─► minibatch ─► Objective::gradient ─► GradientSync::step ─► parameters
-//!                                   ▲                                                         │
-//!                                   └─────────────────── next minibatch ◄────────────────────┘
+//!   SeriesFeed ─ lease, permutation ─► minibatch ─► Objective::gradient ─► GradientSync::step ─► parameters
+//!                                          ▲                                                        │
+//!                                          └────────────────── next minibatch ◄────────────────────┘
 //! ```
-//! Every rank makes the same calls in the same order; a rank that is out of rows brings zero samples until the
-//! round says that the epoch is finished.
+//! Every rank makes the same calls in the same order; a rank without a lease brings zero samples until the round says
+//! that the epoch is finished. When the gang changes, all of its ranks, old and new, take up from the position that
+//! `join` gives: nothing below depends on what only one of them knows.
 
 use crate::{
-    checkpoint::{Checkpoint, CheckpointFolder},
+    checkpoint::{Checkpoint, Checkpoints},
     objective::Objective,
+    visits::Visits,
 };
-use rand::{SeedableRng, seq::SliceRandom};
-use rand_chacha::ChaCha8Rng;
-use std::time::Instant;
+use std::{
+    ops::Range,
+    time::{Duration, Instant},
+};
 use voxelflow_stage::{EpochRecord, Error, Gang, History, Result, SeriesFeed, StepRecord};
-use voxelflow_sync::{Contribution, OptimizerState, Round};
+use voxelflow_sync::{Consistency, Contribution, Position, Round, Start};
 
 /// Rows, over all ranks, that the loss before the first step is taken of.
 const INITIAL_ROWS: usize = 1024;
@@ -32,14 +35,14 @@ pub struct Trained {
     pub history: History,
 }
 
-/// Trains `objective` on this rank's rows. `identity` names the model and its options: a checkpoint of another
-/// identity is not resumed from.
+/// Trains `objective` as one rank of `gang`. `feed` and `validation` hold the rows of all ranks. `identity` names the
+/// model and its options: a checkpoint of another identity is not resumed from.
 ///
-/// Warm-up steps count among `max_steps`; in async mode each rank counts its own steps.
+/// Warm-up steps count among `max_steps`; in async and ssp mode each rank counts its own steps.
 ///
 /// # Errors
-/// Series of another length than the objective's, a gang without any rows, a value that is not finite, ranks that
-/// are lost, storage that fails, cancellation.
+/// Series of another length than the objective's, no rows at all, a value that is not finite, ranks that are lost,
+/// storage that fails, cancellation.
 pub fn train(
     objective: &mut dyn Objective,
     identity: &serde_json::Value,
@@ -48,9 +51,12 @@ pub fn train(
     gang: &mut Gang,
 ) -> Result<Trained> {
     let cancelled = gang.cancelled.clone();
-    let result = Trainer::start(objective, identity, feed, gang).and_then(|trainer| trainer.run(validation));
+    // The lifetime of the feed behind the reference is shortened to that of the others.
+    let validation = validation.map(|feed| feed as &mut dyn SeriesFeed);
+    let result = Trainer::try_new(objective, identity, feed, validation, gang).and_then(Trainer::run);
     // A peer that stopped because of the same cancellation looks as if it were lost.
     match result {
+        Err(Error::Sync(voxelflow_sync::Error::Cancelled)) => Err(Error::Cancelled),
         Err(Error::Sync(_)) if cancelled.load(std::sync::atomic::Ordering::Relaxed) => Err(Error::Cancelled),
         other => other,
     }
@@ -59,88 +65,151 @@ pub fn train(
 struct Trainer<'a> {
     objective: &'a mut dyn Objective,
     feed: &'a mut dyn SeriesFeed,
+    validation: Option<&'a mut dyn SeriesFeed>,
     gang: &'a mut Gang,
-    checkpoints: Option<CheckpointFolder>,
+    checkpoints: Option<Checkpoints>,
+    visits: Visits,
     parameters: Vec<f32>,
     gradient: Vec<f32>,
     series: Vec<f32>,
     history: History,
-    /// Epochs done.
-    epoch: u64,
-    /// Rounds done, warm-up included.
+    /// Where the gang stood at the last join or synchronisation.
+    position: Position,
+    /// The gang has no parameters that this rank could take over.
+    lost: bool,
+    /// Rounds done, warm-up included (async, ssp: steps of this rank).
     step: u64,
     /// Samples that this rank trained on, since it started.
     samples: u64,
+    /// Times of the steps since the last record.
+    split: Split,
+    /// When the epoch began.
+    began: Instant,
+}
+
+/// Where the time of a step goes.
+#[derive(Clone, Copy, Debug, Default)]
+struct Split {
+    feed: Duration,
+    compute: Duration,
+    sync: Duration,
 }
 
 impl<'a> Trainer<'a> {
-    /// Joins the gang with fresh parameters, or with those of a checkpoint that rank 0 found.
-    fn start(
+    fn try_new(
         objective: &'a mut dyn Objective,
         identity: &serde_json::Value,
         feed: &'a mut dyn SeriesFeed,
+        validation: Option<&'a mut dyn SeriesFeed>,
         gang: &'a mut Gang,
     ) -> Result<Self> {
         let time_points = objective.time_points();
+        let wrong = |reason: String| Error::Data { what: "training rows".into(), reason };
         if feed.time_points() != time_points {
-            let reason = format!("series of {} points, the model takes {time_points}", feed.time_points());
-            return Err(Error::Data { what: "training rows".into(), reason });
+            let found = feed.time_points();
+            return Err(wrong(format!("series of {found} points, the model takes {time_points}")));
         }
-        let leads = gang.sync.rank().0 == 0;
+        if feed.rows() == 0 {
+            return Err(wrong("there are none; check the filter of ON (…)".into()));
+        }
         let configuration = configuration_hash(identity, time_points, gang)?;
-        let checkpoints = gang.checkpoints.as_deref().filter(|_| leads);
-        let checkpoints = checkpoints.map(|f| CheckpointFolder::new(f, configuration, gang.settings.seed));
-        let found = checkpoints.as_ref().map(|c| c.newest(objective.layout())).transpose()?.flatten();
+        let checkpoints = gang.checkpoints.as_deref();
+        let checkpoints =
+            checkpoints.map(|f| Checkpoints::new(f, configuration, gang.settings.seed, objective.layout()));
         let n = objective.layout().parameters();
-        let resumed = found.is_some();
-        let found = found.unwrap_or_else(|| Checkpoint {
-            epoch: 0,
-            step: 0,
-            parameters: objective.layout().initial(gang.settings.seed),
-            optimizer: OptimizerState::default(),
-            history: History::default(),
-        });
-        let mut parameters = found.parameters;
-        gang.sync.join(&mut parameters, resumed.then_some(found.optimizer))?;
-        // Where rank 0 stands, the others stand too.
-        let mut position = if leads { [found.epoch as f64, found.step as f64] } else { [0.0; 2] };
-        gang.sync.sum(&mut position)?;
-        let [epoch, step] = position.map(|v| v as u64);
-        let mut trainer = Self {
+        Ok(Self {
+            visits: Visits::new(feed.rows(), &gang.settings),
             objective,
             feed,
+            validation,
             gang,
             checkpoints,
-            parameters,
+            parameters: Vec::new(),
             gradient: vec![0.0; n],
             series: Vec::new(),
-            history: found.history,
-            epoch,
-            step,
+            history: History::default(),
+            position: Position::default(),
+            lost: true,
+            step: 0,
             samples: 0,
-        };
-        trainer.require_rows()?;
-        if step == 0 {
-            trainer.history.initial_loss = trainer.initial_loss()?;
-        }
-        Ok(trainer)
+            split: Split::default(),
+            began: Instant::now(),
+        })
     }
 
-    fn run(mut self, mut validation: Option<&mut dyn SeriesFeed>) -> Result<Trained> {
-        let warm_up = self.gang.settings.sync.warm_up;
-        let mut warm = Totals::default();
-        if self.step == 0 && warm_up > 0 {
-            warm = self.warm_up(warm_up)?;
+    /// Joins and trains, again after every change of the gang.
+    fn run(mut self) -> Result<Trained> {
+        loop {
+            match self.join().and_then(|()| self.go_on()) {
+                Err(Error::Sync(error)) if error.wants_join() => {
+                    self.lost |= error == voxelflow_sync::Error::StateLost;
+                    if matches!(error, voxelflow_sync::Error::DriverLost { .. }) && self.in_rounds() {
+                        // What cannot be written now is written by the next checkpoint, if there is one.
+                        let _ = self.save();
+                    }
+                }
+                other => return other,
+            }
         }
-        while self.epoch < self.gang.settings.epochs && !self.enough() {
-            let started = Instant::now();
-            let trained = self.epoch(std::mem::take(&mut warm))?;
-            self.gang.sync.synchronise(&mut self.parameters)?;
-            self.close_epoch(started, trained, &mut validation)?;
-            self.epoch += 1;
-            self.checkpoint()?;
+    }
+
+    /// Takes over the gang's parameters and position; the leader of a gang that begins, or has lost them, brings
+    /// those of the newest checkpoint, or initial ones.
+    fn join(&mut self) -> Result<()> {
+        self.gang.check_cancelled()?;
+        let mut start = Start::fresh(self.feed.rows());
+        let was_lost = self.lost;
+        if was_lost {
+            self.parameters = self.objective.initial(self.gang.settings.seed);
+            let checkpoints = self.checkpoints.as_mut().filter(|_| self.gang.sync.place().leads());
+            if let Some(found) = checkpoints.map(Checkpoints::newest).transpose()?.flatten() {
+                self.parameters = found.parameters;
+                start.optimizer = Some(found.optimizer);
+                start.position = found.position;
+            }
         }
-        self.finish()
+        self.position = self.gang.sync.join(&mut self.parameters, start)?;
+        self.lost = false;
+        self.split = Split::default();
+        self.began = Instant::now();
+        let round = self.position.round;
+        if round > 0 && self.history.steps.is_empty() {
+            self.history = self.checkpoints.as_ref().and_then(|c| c.history(round)).unwrap_or_default();
+        }
+        if self.in_rounds() || was_lost {
+            self.step = round;
+            self.history.steps.retain(|record| record.step < round);
+            self.history.epochs.retain(|record| record.epoch < self.position.epoch);
+        } else {
+            self.step = self.step.max(round);
+        }
+        if was_lost {
+            self.tell_start();
+        }
+        Ok(())
+    }
+
+    /// From the position to the end of the training.
+    fn go_on(&mut self) -> Result<Trained> {
+        if self.position.round == 0 {
+            self.history.initial_loss = self.initial_loss()?;
+        }
+        self.warm_up()?;
+        loop {
+            if self.position.at_epoch_start() && self.position.epoch > 0 {
+                self.close_epoch()?;
+            }
+            if self.position.epoch >= self.gang.settings.epochs || self.enough() {
+                return self.finish();
+            }
+            self.epoch()?;
+            self.synchronise()?;
+        }
+    }
+
+    /// True when all ranks count the same rounds.
+    fn in_rounds(&self) -> bool {
+        self.gang.settings.sync.consistency == Consistency::Sync
     }
 
     /// True once `max_steps` rounds are done.
@@ -148,79 +217,83 @@ impl<'a> Trainer<'a> {
         self.gang.settings.max_steps.is_some_and(|most| self.step >= most)
     }
 
-    fn require_rows(&mut self) -> Result<()> {
-        let mut rows = [self.feed.rows() as f64];
-        self.gang.sync.sum(&mut rows)?;
-        if rows[0] > 0.0 {
-            if let Some(progress) = self.progress() {
-                progress.started(self.expected_samples(rows[0] as u64));
-            }
-            return Ok(());
-        }
-        Err(Error::Data {
-            what: "training rows".into(),
-            reason: "there are none; check the filter of ON (…)".into(),
-        })
+    fn minibatch(&self) -> usize {
+        self.gang.settings.minibatch.max(1)
     }
 
     /// Samples of the passes that are left, of all ranks.
-    fn expected_samples(&self, rows: u64) -> u64 {
+    fn tell_start(&self) {
+        let Some(progress) = self.progress() else { return };
         let settings = &self.gang.settings;
-        let passes = settings.epochs.saturating_sub(self.epoch);
-        let of_a_round = (settings.minibatch.max(1) * self.gang.sync.world()) as u64;
+        let passes = settings.epochs.saturating_sub(self.position.epoch);
+        let of_a_round = (self.minibatch() * self.gang.sync.world()) as u64;
         let rounds = settings.max_steps.map_or(u64::MAX, |most| most.saturating_sub(self.step));
-        rows.saturating_mul(passes).min(rounds.saturating_mul(of_a_round))
+        let rows = (self.feed.rows() as u64).saturating_mul(passes);
+        progress.started(rows.min(rounds.saturating_mul(of_a_round)));
     }
 
     /// Mean loss on a bounded number of rows, spread over the ranks.
     fn initial_loss(&mut self) -> Result<f64> {
-        let rows = self.feed.rows().min(INITIAL_ROWS.div_ceil(self.gang.sync.world()));
+        let place = self.gang.sync.place();
+        let share = place.share(self.feed.rows());
+        let rows = share.start..share.end.min(share.start + INITIAL_ROWS.div_ceil(place.of));
+        let n = rows.len();
         let loss = evaluate(self.objective, &self.parameters, self.feed, rows, &mut self.series)?;
-        let mut sums = [loss, rows as f64];
+        let mut sums = [loss, n as f64];
         self.gang.sync.sum(&mut sums)?;
         Ok(sums[0] / sums[1])
     }
 
-    /// Rank 0 trains alone, the others wait.
-    fn warm_up(&mut self, steps: u64) -> Result<Totals> {
-        let steps = self.gang.settings.max_steps.map_or(steps, |most| steps.min(most));
-        let mut totals = Totals::default();
-        let minibatch = self.gang.settings.minibatch.max(1);
-        if self.gang.sync.rank().0 == 0 && self.feed.rows() > 0 {
-            let mut pass = 0;
-            let mut order: Vec<usize> = Vec::new();
-            for _ in 0..steps {
-                if order.is_empty() {
-                    order = self.permutation(u64::MAX - pass);
-                    pass += 1;
+    /// The leader trains alone, the others wait.
+    fn warm_up(&mut self) -> Result<()> {
+        let settings = &self.gang.settings;
+        let steps = settings.max_steps.map_or(settings.sync.warm_up, |most| settings.sync.warm_up.min(most));
+        let begun = self.position.epoch > 0 || !self.position.at_epoch_start();
+        if begun || self.position.round >= steps {
+            return Ok(());
+        }
+        let place = self.gang.sync.place();
+        if place.leads() {
+            for step in self.position.round..steps {
+                let rows = self.visits.of_warm_up(step, place.of, self.minibatch());
+                if !rows.is_empty() {
+                    self.step(&rows, true)?;
                 }
-                let rows: Vec<usize> = order.drain(..minibatch.min(order.len())).collect();
-                self.step(&rows, true, &mut totals)?;
             }
         }
-        self.gang.sync.synchronise(&mut self.parameters)?;
-        let mut done = [totals.samples.min(1) as f64 * self.step as f64];
-        self.gang.sync.sum(&mut done)?;
-        self.step = done[0] as u64;
-        Ok(totals)
+        self.synchronise()?;
+        self.step = self.position.round;
+        Ok(())
     }
 
-    /// One pass over this rank's rows, until no rank has any.
-    fn epoch(&mut self, mut totals: Totals) -> Result<Totals> {
-        let order = self.permutation(self.epoch);
-        let mut minibatches = order.chunks(self.gang.settings.minibatch.max(1));
-        while !self.enough() {
-            let rows = minibatches.next().unwrap_or_default();
-            let round = self.step(rows, false, &mut totals)?;
+    fn synchronise(&mut self) -> Result<()> {
+        self.gang.sync.synchronise(&mut self.parameters)?;
+        self.position = self.gang.sync.position();
+        Ok(())
+    }
+
+    /// The leases of an epoch, until no rank has any.
+    fn epoch(&mut self) -> Result<()> {
+        self.began = Instant::now();
+        let every = self.gang.settings.checkpoint_steps;
+        loop {
+            if self.enough() {
+                return if self.in_rounds() && self.keeps_checkpoints() { self.save() } else { Ok(()) };
+            }
+            let lease = self.gang.sync.lease(self.minibatch())?;
+            let rows = lease.map(|lease| self.visits.of(&lease)).unwrap_or_default();
+            let round = self.step(&rows, false)?;
             if rows.is_empty() && round.finished {
-                break;
+                return Ok(());
+            }
+            if every > 0 && self.in_rounds() && round.samples > 0 && self.step.is_multiple_of(every) {
+                self.save()?;
             }
         }
-        Ok(totals)
     }
 
     /// One minibatch, and the round that it is part of.
-    fn step(&mut self, rows: &[usize], alone: bool, totals: &mut Totals) -> Result<Round> {
+    fn step(&mut self, rows: &[usize], alone: bool) -> Result<Round> {
         self.gang.check_cancelled()?;
         let clock = Instant::now();
         self.series.resize(rows.len() * self.objective.time_points(), 0.0);
@@ -240,27 +313,33 @@ impl<'a> Trainer<'a> {
         } else {
             self.gang.sync.step(&mut self.parameters, contribution)?
         };
-        totals.loss += loss;
-        totals.samples += rows.len() as u64;
         self.samples += rows.len() as u64;
+        self.split.feed += fed;
+        self.split.compute += computed - fed;
+        self.split.sync += clock.elapsed() - computed;
         if round.samples > 0 {
-            let record = StepRecord {
-                epoch: self.epoch,
-                step: self.step,
-                samples: round.samples,
-                loss: round.loss / round.samples as f64,
-                staleness: round.staleness,
-                feed_seconds: fed.as_secs_f64(),
-                compute_seconds: (computed - fed).as_secs_f64(),
-                sync_seconds: (clock.elapsed() - computed).as_secs_f64(),
-            };
-            self.step += 1;
-            self.history.steps.push(record);
-            if let Some(progress) = self.progress() {
-                progress.step(&record);
-            }
+            self.record(&round);
         }
         Ok(round)
+    }
+
+    fn record(&mut self, round: &Round) {
+        let split = std::mem::take(&mut self.split);
+        let record = StepRecord {
+            epoch: self.position.epoch,
+            step: self.step,
+            samples: round.samples,
+            loss: round.loss / round.samples as f64,
+            staleness: round.staleness,
+            feed_seconds: split.feed.as_secs_f64(),
+            compute_seconds: split.compute.as_secs_f64(),
+            sync_seconds: split.sync.as_secs_f64(),
+        };
+        self.step += 1;
+        self.history.steps.push(record);
+        if let Some(progress) = self.progress() {
+            progress.step(&record);
+        }
     }
 
     /// A NaN would spread to every rank with the next update, so it stops here, with its cause if that is a row.
@@ -274,7 +353,7 @@ impl<'a> Trainer<'a> {
         if let Some(at) = self.series.iter().position(|v| !v.is_finite()) {
             let row = rows.get(at / time_points).copied().unwrap_or_default();
             let reason = format!(
-                "row {row} of {rank} is not finite at time point {}; drop such series, or repair them, before training",
+                "row {row} is not finite at time point {}; drop such series, or repair them, before training",
                 at % time_points
             );
             return Err(Error::Data { what: "training rows".into(), reason });
@@ -283,54 +362,60 @@ impl<'a> Trainer<'a> {
         Err(voxelflow_sync::Error::NotFinite { rank, what, step: self.step }.into())
     }
 
-    fn close_epoch(
-        &mut self,
-        started: Instant,
-        trained: Totals,
-        validation: &mut Option<&mut dyn SeriesFeed>,
-    ) -> Result<()> {
-        let mut sums = [trained.loss, trained.samples as f64, 0.0, 0.0];
-        if let Some(feed) = validation {
-            let rows = feed.rows();
-            sums[2] = evaluate(self.objective, &self.parameters, *feed, rows, &mut self.series)?;
-            sums[3] = rows as f64;
+    /// What the epoch before gave. Comes at the start of the next one, so that a gang that changes in the middle of it
+    /// does it again as a whole.
+    fn close_epoch(&mut self) -> Result<()> {
+        let epoch = self.position.epoch - 1;
+        let mut sums = [0.0; 2];
+        if let Some(feed) = &mut self.validation {
+            let rows = self.gang.sync.place().share(feed.rows());
+            sums[1] = rows.len() as f64;
+            sums[0] = evaluate(self.objective, &self.parameters, *feed, rows, &mut self.series)?;
+            self.gang.sync.sum(&mut sums)?;
         }
-        self.gang.sync.sum(&mut sums)?;
-        let record = EpochRecord {
-            epoch: self.epoch,
-            samples: sums[1] as u64,
-            loss: sums[0] / sums[1].max(1.0),
-            validation_loss: (sums[3] > 0.0).then(|| sums[2] / sums[3]),
-            seconds: started.elapsed().as_secs_f64(),
-        };
-        self.history.epochs.push(record);
-        if let Some(progress) = self.progress() {
-            progress.epoch(&record);
+        let known = self.history.epochs.iter().any(|record| record.epoch == epoch);
+        if !known {
+            let trained = self.position.previous;
+            let record = EpochRecord {
+                epoch,
+                samples: trained.samples,
+                loss: trained.loss / (trained.samples as f64).max(1.0),
+                validation_loss: (sums[1] > 0.0).then(|| sums[0] / sums[1]),
+                seconds: self.began.elapsed().as_secs_f64(),
+            };
+            self.history.epochs.push(record);
+            if let Some(progress) = self.progress() {
+                progress.epoch(&record);
+            }
+        }
+        let every = self.gang.settings.checkpoint_every;
+        // An epoch that `max_steps` cut short was saved where it was cut.
+        if every > 0 && self.position.epoch.is_multiple_of(every) && !self.enough() {
+            self.save()?;
         }
         Ok(())
     }
 
-    /// An epoch that `max_steps` cut short is not written: its remaining rows could not be resumed with.
-    fn checkpoint(&mut self) -> Result<()> {
-        let every = self.gang.settings.checkpoint_every;
-        if every == 0 || !self.epoch.is_multiple_of(every) || self.enough() {
-            return Ok(());
-        }
-        // A collective: every rank calls it, whoever writes.
+    fn keeps_checkpoints(&self) -> bool {
+        self.gang.settings.checkpoint_every > 0 || self.gang.settings.checkpoint_steps > 0
+    }
+
+    /// A checkpoint of where the gang stands. Every rank calls it; the leader writes.
+    fn save(&mut self) -> Result<()> {
         let optimizer = self.gang.sync.optimizer_state()?;
-        let Some(folder) = &self.checkpoints else { return Ok(()) };
-        let checkpoint = Checkpoint {
-            epoch: self.epoch,
-            step: self.step,
+        let Some(checkpoints) = self.checkpoints.as_mut().filter(|_| self.gang.sync.place().leads()) else {
+            return Ok(());
+        };
+        checkpoints.write(Checkpoint {
+            position: self.gang.sync.position(),
             parameters: self.parameters.clone(),
             optimizer,
             history: self.history.clone(),
-        };
-        folder.write(self.objective.layout(), &checkpoint)
+        })
     }
 
     /// What every rank did, on every rank.
-    fn finish(mut self) -> Result<Trained> {
+    fn finish(&mut self) -> Result<Trained> {
         let (rank, world) = (self.gang.sync.rank().0, self.gang.sync.world());
         let mut sums = vec![0.0; 2 * world];
         sums[rank] = self.samples as f64;
@@ -339,45 +424,29 @@ impl<'a> Trainer<'a> {
         let counts: Vec<u64> = sums.iter().map(|v| *v as u64).collect();
         self.history.samples_per_rank = counts[..world].to_vec();
         self.history.bytes_sent_per_rank = counts[world..].to_vec();
-        Ok(Trained { parameters: self.parameters, history: self.history })
+        if let Some(checkpoints) = &mut self.checkpoints {
+            checkpoints.flush()?;
+        }
+        let (parameters, history) = (std::mem::take(&mut self.parameters), std::mem::take(&mut self.history));
+        Ok(Trained { parameters, history })
     }
 
     fn progress(&self) -> Option<&dyn voxelflow_stage::ProgressSink> {
-        self.gang.progress.as_deref().filter(|_| self.gang.sync.rank().0 == 0)
-    }
-
-    /// The order of this rank's rows in a pass.
-    fn permutation(&self, pass: u64) -> Vec<usize> {
-        let mut order: Vec<usize> = (0..self.feed.rows()).collect();
-        if self.gang.settings.shuffle {
-            let mut hasher = blake3::Hasher::new();
-            for part in [self.gang.settings.seed, self.gang.sync.rank().0 as u64, pass] {
-                hasher.update(&part.to_le_bytes());
-            }
-            order.shuffle(&mut ChaCha8Rng::from_seed(*hasher.finalize().as_bytes()));
-        }
-        order
+        self.gang.progress.as_deref().filter(|_| self.gang.sync.place().leads())
     }
 }
 
-/// Sums over this rank's samples.
-#[derive(Clone, Copy, Debug, Default)]
-struct Totals {
-    loss: f64,
-    samples: u64,
-}
-
-/// The loss summed over the first `rows` of `feed`.
+/// The loss summed over `rows` of `feed`.
 fn evaluate(
     objective: &mut dyn Objective,
     parameters: &[f32],
     feed: &mut dyn SeriesFeed,
-    rows: usize,
+    rows: Range<usize>,
     series: &mut Vec<f32>,
 ) -> Result<f64> {
     let mut sum = 0.0;
-    for start in (0..rows).step_by(EVALUATION_ROWS) {
-        let chunk: Vec<usize> = (start..rows.min(start + EVALUATION_ROWS)).collect();
+    for start in rows.clone().step_by(EVALUATION_ROWS) {
+        let chunk: Vec<usize> = (start..rows.end.min(start + EVALUATION_ROWS)).collect();
         series.resize(chunk.len() * objective.time_points(), 0.0);
         feed.read(&chunk, series)?;
         sum += objective.loss(parameters, series)?;

@@ -47,6 +47,7 @@ fn settings() -> TrainSettings {
 
 struct Options<'a> {
     settings: TrainSettings,
+    /// By rank; together what every rank is given.
     feeds: Vec<Vec<f32>>,
     validation: Option<Vec<f32>>,
     checkpoints: Option<&'a Path>,
@@ -69,11 +70,12 @@ impl Options<'_> {
 
 fn try_train(options: Options<'_>) -> Vec<Result<Fitted>> {
     let gang = in_process_gang(&options.settings.sync, options.feeds.len()).unwrap();
+    let rows = options.feeds.concat();
     thread::scope(|scope| {
         let ranks: Vec<_> = gang
             .into_iter()
-            .zip(options.feeds)
-            .map(|(sync, feed)| {
+            .map(|sync| {
+                let feed = rows.clone();
                 let mut gang = Gang {
                     sync,
                     settings: options.settings.clone(),
@@ -176,17 +178,18 @@ fn uneven_and_empty_shares_finish_and_agree() {
             let mut s = settings();
             (s.epochs, s.sync.topology, s.sync.consistency) = (3, topology, consistency);
             s.sync.deterministic = consistency == Consistency::Sync;
-            let feeds = vec![rows(0..13), rows(0..0), rows(13..18), rows(18..19)];
-            let fitted = train(Options::new(s, feeds));
-            for f in &fitted {
-                assert_eq!(weights(f), weights(&fitted[0]), "{topology:?} {consistency:?}");
-                assert_eq!(f.history.samples_per_rank, [39, 0, 15, 3]);
-                assert!(f.history.epochs.iter().all(|e| e.samples == 19));
-            }
-            if consistency == Consistency::Sync {
-                // 13 rows in minibatches of 4 are 4 rounds; the others bring what they have.
-                let samples: Vec<_> = fitted[0].history.steps.iter().take(4).map(|s| s.samples).collect();
-                assert_eq!(samples, [9, 5, 4, 1]);
+            for (n, shares) in [(17, [5, 4, 4, 4]), (3, [1, 1, 1, 0])] {
+                let fitted = train(Options::new(s.clone(), vec![rows(0..n), vec![], vec![], vec![]]));
+                for f in &fitted {
+                    assert_eq!(weights(f), weights(&fitted[0]), "{topology:?} {consistency:?}");
+                    assert_eq!(f.history.samples_per_rank, shares.map(|rows| 3 * rows));
+                    assert!(f.history.epochs.iter().all(|e| e.samples == n as u64));
+                }
+                if (consistency, n) == (Consistency::Sync, 17) {
+                    // 5 rows in minibatches of 4 are 2 rounds; the others bring what they have.
+                    let samples: Vec<_> = fitted[0].history.steps.iter().take(2).map(|s| s.samples).collect();
+                    assert_eq!(samples, [16, 1]);
+                }
             }
         }
     }

@@ -28,9 +28,10 @@ pub struct Gang {
     pub sync: Box<dyn GradientSync>,
     /// Settings, the same on all ranks.
     pub settings: TrainSettings,
-    /// Told by rank 0 only.
+    /// Told by the leader only.
     pub progress: Option<Arc<dyn ProgressSink>>,
-    /// Where rank 0 writes checkpoints; `None`: nowhere. A valid one found here is resumed from.
+    /// Where the leader writes checkpoints, on storage that all ranks see; `None`: nowhere. A valid one found here is
+    /// resumed from.
     pub checkpoints: Option<PathBuf>,
     /// Set from outside to stop at the next step.
     pub cancelled: Arc<AtomicBool>,
@@ -70,7 +71,8 @@ pub trait Estimator: Send + Sync + std::fmt::Debug {
         let _ = time_points;
         Vec::new()
     }
-    /// Trains on this rank's rows, blocking, on a thread of its own.
+    /// Trains as one rank of `gang`, blocking, on a thread of its own. `feed` and `validation` hold the rows of all
+    /// ranks; leases and places of the gang say which of them are this rank's.
     ///
     /// # Errors
     /// Data that do not fit, ranks that are lost, a loss that is not finite.

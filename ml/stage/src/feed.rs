@@ -1,11 +1,12 @@
-//! A rank's share of the training rows, readable in any order and any number of times.
+//! The training rows, readable in any order and any number of times.
 
 use crate::{Error, Result};
 
-/// A rank's share of the rows. The order of visits is the trainer's (a seeded permutation per epoch);
-/// where the rows lie (memory, an epoch cache on disk) is the feed's.
+/// The rows of all ranks, the same on each of them. Which rows a rank visits, and when, is the trainer's (leases of
+/// [`GradientSync`](voxelflow_sync::GradientSync), a seeded permutation per epoch); where the rows lie (memory, a file,
+/// an epoch cache on disk) is the feed's.
 pub trait SeriesFeed: Send {
-    /// Number of series.
+    /// Number of series, all ranks together.
     fn rows(&self) -> usize;
     /// Points of every series.
     fn time_points(&self) -> usize;

@@ -15,12 +15,14 @@ pub struct TrainSettings {
     pub epochs: u64,
     /// Stop after this many rounds, if given, even within an epoch.
     pub max_steps: Option<u64>,
-    /// Shuffle the rows of a rank anew in every epoch.
+    /// Shuffle the rows of each block (of a rank's, as the training began) anew in every epoch.
     pub shuffle: bool,
     /// Seed of weights and shuffles.
     pub seed: u64,
     /// Epochs between two checkpoints; 0: none but the final model.
     pub checkpoint_every: u64,
+    /// Rounds between two checkpoints within an epoch; 0: none there. Needs consistency => 'sync'.
+    pub checkpoint_steps: u64,
     /// `cpu`, or `cuda` where built for it.
     pub device: String,
     /// How the ranks agree.
@@ -38,6 +40,7 @@ impl Default for TrainSettings {
             shuffle: true,
             seed: 0,
             checkpoint_every: 1,
+            checkpoint_steps: 0,
             device: "cpu".into(),
             sync: SyncSettings::default(),
         }

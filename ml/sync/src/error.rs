@@ -77,6 +77,36 @@ pub enum Error {
         /// What that one called.
         peer_called: &'static str,
     },
+    /// The gang has other members than before.
+    #[error("the gang has changed (generation {generation}); its ranks take up from the last closed round")]
+    Restarted {
+        /// Number of the new membership.
+        generation: u64,
+    },
+    /// Members were lost together with the only copies of some parameters.
+    #[error(
+        "the newest parameters are lost with the members that held them; training goes on from the newest checkpoint"
+    )]
+    StateLost,
+    /// The driver does not answer any more.
+    #[error("{rank} has lost the driver; it waits for it to come back for {seconds} s")]
+    DriverLost {
+        /// The rank that noticed.
+        rank: Rank,
+        /// How long it waits.
+        seconds: f64,
+    },
+    /// The gang goes on without this rank.
+    #[error("{rank} is no member any more: the gang took it for lost and went on (generation {generation})")]
+    Fenced {
+        /// The rank.
+        rank: Rank,
+        /// The membership that it is not part of.
+        generation: u64,
+    },
+    /// The driver has ended the training.
+    #[error("the training was cancelled")]
+    Cancelled,
     /// A message that its receiver cannot read.
     #[error("{rank} got a message for {what} that it cannot read: {reason}")]
     Message {
@@ -127,7 +157,15 @@ impl Error {
 
     /// True when this rank failed only because another one did; that one's error says more.
     pub fn is_consequence(&self) -> bool {
-        matches!(self, Self::PeerLeft { .. })
+        matches!(self, Self::PeerLeft { .. } | Self::Fenced { .. } | Self::Cancelled)
+    }
+
+    /// True when the gang goes on and this rank takes part in it again by [`GradientSync::join`]; with a checkpoint
+    /// after [`Self::StateLost`]. After [`Self::DriverLost`] the leader writes one before it joins, which waits.
+    ///
+    /// [`GradientSync::join`]: crate::GradientSync::join
+    pub fn wants_join(&self) -> bool {
+        matches!(self, Self::Restarted { .. } | Self::StateLost | Self::DriverLost { .. })
     }
 
     /// The same error, naming the operation as its caller knows it.
@@ -143,7 +181,12 @@ impl Error {
             | Self::Order { .. }
             | Self::Connection { .. }
             | Self::Silent { .. }
-            | Self::Credentials { .. } => {}
+            | Self::Credentials { .. }
+            | Self::Restarted { .. }
+            | Self::StateLost
+            | Self::DriverLost { .. }
+            | Self::Fenced { .. }
+            | Self::Cancelled => {}
         }
         self
     }

@@ -1,6 +1,7 @@
 //! The seam between a training loop and whoever adds up its gradients.
 
-use crate::{Rank, Result};
+use crate::{Lease, Place, Position, Rank, Result, Totals};
+use serde::{Deserialize, Serialize};
 
 /// What one rank brings to a round. A rank that has no rows left brings zero samples.
 #[derive(Clone, Copy, Debug)]
@@ -39,7 +40,7 @@ pub struct Traffic {
 }
 
 /// The optimizer's memory, for checkpoints: named vectors of `[n_parameters]` and the step count.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct OptimizerState {
     /// For example `("sum_of_squares", …)` of Adagrad.
     pub vectors: Vec<(String, Vec<f32>)>,
@@ -47,34 +48,66 @@ pub struct OptimizerState {
     pub steps: u64,
 }
 
+/// What a rank brings to [`GradientSync::join`] besides parameters.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Start {
+    /// The optimizer's memory; `None`: fresh.
+    pub optimizer: Option<OptimizerState>,
+    /// Where to go on from.
+    pub position: Position,
+    /// Rows to train on, all ranks together; the same on all ranks.
+    pub rows: usize,
+}
+
+impl Start {
+    /// The start of a training on `rows`.
+    pub fn fresh(rows: usize) -> Self {
+        Self { rows, ..Self::default() }
+    }
+}
+
 /// Keeps the replicas of one model in agreement. Every rank calls the same methods in the same order.
 ///
 /// The loop of a rank:
 /// ```text
-/// join(parameters)                         all start from rank 0's parameters
-/// warm_up × rank 0: step_alone(…)          then all: synchronise(parameters)
-/// each epoch: repeat step(…) until the rank is out of rows and Round::finished
-///             synchronise(parameters)
+/// join(parameters, start) → position       all go on from where the gang is; at its start, from the leader's
+/// warm_up × leader: step_alone(…)          then all: synchronise(parameters)
+/// each epoch: repeat { lease(…) → rows → gradient → step(…) }
+///                    until there was no lease and Round::finished
+///             synchronise(parameters) → totals
 /// ```
 ///
-/// After an error the rank has left the gang: its peers learn of it by [`crate::Error::PeerLeft`], and its own
-/// further calls give the first error again. Dropping it is leaving, too.
+/// Errors of which [`Error::wants_join`](crate::Error::wants_join) is true are no end: the gang has changed, and the
+/// rank calls [`Self::join`] again. What it does after that must follow from the position alone: another rank may
+/// have joined only now. After any other error the rank has left the gang: its peers learn of it, and its own further
+/// calls give the first error again. Dropping it is leaving, too.
 pub trait GradientSync: Send {
     /// This rank.
     fn rank(&self) -> Rank;
-    /// Number of ranks.
+    /// Number of ranks, those included that are lost.
     fn world(&self) -> usize;
-    /// Replaces `parameters` by rank 0's, with rank 0's optimizer state (`None`: fresh).
-    fn join(&mut self, parameters: &mut [f32], state: Option<OptimizerState>) -> Result<()>;
+    /// This rank's place among those that train now.
+    fn place(&self) -> Place;
+    /// Replaces `parameters` by those of the gang and gives its position. A gang that begins, or that has lost its
+    /// state ([`Error::StateLost`](crate::Error::StateLost)), takes the leader's parameters and `start`; in one that
+    /// goes on only `start.rows` counts.
+    fn join(&mut self, parameters: &mut [f32], start: Start) -> Result<Position>;
+    /// The next rows of this rank, at most `at_most`; `None`: nothing is left for it now (rows of a rank that is lost
+    /// may come back). They count as done with the next [`Self::step`].
+    fn lease(&mut self, at_most: usize) -> Result<Option<Lease>>;
     /// Brings one minibatch and leaves the new parameters in `parameters`, `[n_parameters]`.
     fn step(&mut self, parameters: &mut [f32], contribution: Contribution<'_>) -> Result<Round>;
-    /// A step of rank 0 for which the others do not wait (warm-up).
+    /// A step of the leader for which the others do not wait (warm-up); it does not count as an epoch's.
     fn step_alone(&mut self, parameters: &mut [f32], contribution: Contribution<'_>) -> Result<Round>;
-    /// Barrier: flushes what was not pushed, then every rank has the same newest parameters.
-    fn synchronise(&mut self, parameters: &mut [f32]) -> Result<()>;
-    /// Element-wise sum over the ranks, on every rank (validation losses, counts).
+    /// Barrier: flushes what was not pushed, then every rank has the same newest parameters. Ends the epoch, unless
+    /// no row of it was leased (warm-up); gives what all ranks did since the last one ended.
+    fn synchronise(&mut self, parameters: &mut [f32]) -> Result<Totals>;
+    /// Where the gang stands after the last round that this rank took part in (async and ssp: after the last
+    /// [`Self::synchronise`]).
+    fn position(&self) -> Position;
+    /// Element-wise sum over the ranks that train now, on every rank (validation losses, counts).
     fn sum(&mut self, values: &mut [f64]) -> Result<()>;
-    /// The optimizer's memory; call it on every rank after [`Self::synchronise`].
+    /// The optimizer's memory at [`Self::position`]; every rank calls it.
     fn optimizer_state(&mut self) -> Result<OptimizerState>;
     /// Bytes moved so far.
     fn traffic(&self) -> Traffic;

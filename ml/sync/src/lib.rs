@@ -11,6 +11,7 @@
 //! A model never knows which of them it has: topology and consistency are settings of the gang.
 //! This crate knows neither tensors of a library nor query plans: parameters are one flat `[f32]`.
 
+mod allotment;
 mod collectives;
 mod communicator;
 #[cfg(any(test, feature = "conformance"))]
@@ -23,6 +24,7 @@ mod gradient_sync;
 mod in_process;
 pub mod network;
 mod optimizer;
+mod position;
 mod rank;
 mod ring;
 pub mod service;
@@ -33,9 +35,10 @@ pub use communicator::Communicator;
 pub use element::{Element, ReduceOp};
 pub use error::{Error, Result};
 pub use gang::in_process_gang;
-pub use gradient_sync::{Contribution, GradientSync, OptimizerState, Round, Traffic};
+pub use gradient_sync::{Contribution, GradientSync, OptimizerState, Round, Start, Traffic};
 pub use in_process::{InProcessCommunicator, in_process_communicators};
 pub use optimizer::Optimizer;
+pub use position::{Cursor, Lease, Place, Position, Totals};
 pub use rank::Rank;
 pub use ring::Ring;
 pub use settings::{Consistency, OptimizerKind, OptimizerSettings, SyncSettings, Topology, equal_ranges};

@@ -5,8 +5,9 @@
 //! differently.
 
 use crate::{
-    Communicator, CommunicatorExt, Contribution, Error, GradientSync, OptimizerState, Rank, ReduceOp, Result,
-    Round, SyncSettings, Traffic, contribution::Checked, optimizer::Optimizer, service::round::mean,
+    Communicator, CommunicatorExt, Contribution, Error, GradientSync, Lease, OptimizerState, Place, Position,
+    Rank, ReduceOp, Result, Round, Start, SyncSettings, Totals, Traffic, allotment::Allotment,
+    contribution::Checked, optimizer::Optimizer, service::round::mean,
 };
 
 /// One rank of a ring.
@@ -21,6 +22,9 @@ pub struct Ring<C> {
     gradient: Vec<f32>,
     rounds: u64,
     steps: u64,
+    allotment: Allotment,
+    /// What rank 0 did alone.
+    alone: Totals,
     /// Rank 0 has stepped alone: the others lack its optimizer's memory.
     ahead: bool,
     failed: Option<Error>,
@@ -44,6 +48,8 @@ impl<C: Communicator> Ring<C> {
             gradient: Vec::new(),
             rounds: 0,
             steps: 0,
+            allotment: Allotment::default(),
+            alone: Totals::default(),
             ahead: false,
             failed: None,
             traffic: Traffic::default(),
@@ -96,6 +102,15 @@ impl<C: Communicator> Ring<C> {
     }
 }
 
+/// Rank 0's position, everywhere.
+fn broadcast_position<C: Communicator>(c: &mut C, position: &Position) -> Result<Position> {
+    let rank = c.rank();
+    let unreadable =
+        |e: postcard::Error| Error::Message { rank, what: "join", reason: format!("a position: {e}") };
+    let bytes = c.broadcast_bytes(Rank(0), postcard::to_stdvec(position).map_err(unreadable)?)?;
+    postcard::from_bytes(&bytes).map_err(unreadable)
+}
+
 /// Every rank learns of a length that is not rank 0's, so that none goes on alone.
 fn same_lengths<C: Communicator>(c: &mut C, what: &'static str, length: usize) -> Result<()> {
     let lengths = c.all_gather((length as u64).to_le_bytes().to_vec())?;
@@ -117,20 +132,32 @@ impl<C: Communicator> GradientSync for Ring<C> {
         self.world
     }
 
-    fn join(&mut self, parameters: &mut [f32], state: Option<OptimizerState>) -> Result<()> {
+    fn place(&self) -> Place {
+        Place { index: self.rank.0, of: self.world }
+    }
+
+    fn join(&mut self, parameters: &mut [f32], start: Start) -> Result<Position> {
         self.guarded("join", |ring, c| {
             let n = parameters.len();
             same_lengths(c, "join", n)?;
             let settings = ring.settings.optimizer.clone();
-            ring.optimizer = match state.filter(|_| ring.rank == Rank(0)) {
+            ring.optimizer = match start.optimizer.filter(|_| ring.rank == Rank(0)) {
                 Some(state) => Optimizer::restore(settings, &state, 0..n, n)?,
                 None => Optimizer::new(settings, n),
             };
+            let position = broadcast_position(c, &start.position)?;
             ring.gradient = vec![0.0; n];
-            ring.rounds = 0;
+            ring.rounds = position.round;
+            ring.alone = Totals::default();
+            ring.allotment = Allotment::new(ring.rank.0, ring.world, start.rows, position.clone());
             ring.broadcast_memory(c)?;
-            c.broadcast(Rank(0), parameters)
+            c.broadcast(Rank(0), parameters)?;
+            Ok(position)
         })
+    }
+
+    fn lease(&mut self, at_most: usize) -> Result<Option<Lease>> {
+        self.guarded("lease", |ring, _| Ok(ring.allotment.take(at_most)))
     }
 
     fn step(&mut self, parameters: &mut [f32], contribution: Contribution<'_>) -> Result<Round> {
@@ -138,10 +165,14 @@ impl<C: Communicator> GradientSync for Ring<C> {
             ring.check(parameters, &contribution)?;
             ring.gradient.copy_from_slice(contribution.gradient);
             // u64 counts below 2⁵³ are exact in f64.
-            let mut counts = [contribution.samples as f64, contribution.loss];
+            let mut counts = vec![0.0; 1 + ring.world];
+            counts[0] = contribution.loss;
+            counts[1 + ring.rank.0] = contribution.samples as f64;
             c.all_reduce(ReduceOp::Sum, &mut counts)?;
-            let (samples, loss) = (counts[0] as u64, counts[1]);
+            let by_rank = counts[1..].iter().map(|samples| *samples as u64);
+            let (samples, loss) = (by_rank.clone().sum(), counts[0]);
             let round = ring.rounds;
+            ring.allotment.close(round + u64::from(samples > 0), by_rank, loss);
             if samples > 0 {
                 let mut gradient = std::mem::take(&mut ring.gradient);
                 let reduced = c.all_reduce(ReduceOp::Sum, &mut gradient);
@@ -165,27 +196,35 @@ impl<C: Communicator> GradientSync for Ring<C> {
             ring.gradient.copy_from_slice(gradient);
             let round = ring.rounds;
             ring.apply(parameters, samples);
+            ring.alone = ring.alone.plus(Totals { samples, loss });
             ring.ahead = true;
             Ok(Round { round, samples, loss, staleness: 0, finished: samples == 0 })
         })
     }
 
-    fn synchronise(&mut self, parameters: &mut [f32]) -> Result<()> {
+    fn synchronise(&mut self, parameters: &mut [f32]) -> Result<Totals> {
         self.guarded("synchronise", |ring, c| {
             if parameters.len() != ring.gradient.len() {
                 let (found, expected) = (parameters.len(), ring.gradient.len());
                 return Err(Error::Length { rank: ring.rank, what: "synchronise", found, expected });
             }
-            let mut header = [f64::from(u8::from(ring.ahead)), ring.rounds as f64];
+            let Totals { samples, loss } = std::mem::take(&mut ring.alone);
+            let mut header = [f64::from(u8::from(ring.ahead)), ring.rounds as f64, samples as f64, loss];
             c.broadcast(Rank(0), &mut header)?;
             ring.rounds = header[1] as u64;
+            let alone = Totals { samples: header[2] as u64, loss: header[3] };
             if header[0] != 0.0 {
                 ring.broadcast_memory(c)?;
             }
             ring.ahead = false;
             c.broadcast(Rank(0), parameters)?;
-            c.barrier()
+            c.barrier()?;
+            Ok(ring.allotment.synchronise(ring.rounds, alone, false))
         })
+    }
+
+    fn position(&self) -> Position {
+        self.allotment.position().clone()
     }
 
     fn sum(&mut self, values: &mut [f64]) -> Result<()> {

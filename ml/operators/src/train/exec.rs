@@ -189,7 +189,7 @@ impl Training {
         let statistics = Statistics::of(&rows, validation.as_ref(), grid).map_err(Error::from)?;
         let fingerprint = blake3::hash(format!("{} {}", job.identity(), statistics.data_hash).as_bytes());
         let checkpoints = folder.checkpoints(fingerprint.to_hex().as_str());
-        let keeps = job.settings.checkpoint_every > 0;
+        let keeps = job.settings.checkpoint_every > 0 || job.settings.checkpoint_steps > 0;
         let run = GangRun {
             job: &job,
             train: &rows,

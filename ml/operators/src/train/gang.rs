@@ -5,7 +5,6 @@ use crate::{Error, Result, train::TrainJob};
 use std::{
     any::Any,
     fs,
-    ops::Range,
     panic::{AssertUnwindSafe, catch_unwind},
     path::Path,
     sync::{
@@ -36,13 +35,9 @@ impl GangRun<'_> {
     pub fn fit(&self) -> Result<Fitted> {
         let settings = &self.job.settings;
         let gangs = in_process_gang(&settings.sync, settings.ranks).map_err(voxelflow_stage::Error::from)?;
-        let shares = self.job.shares(self.train.rows()).into_iter();
-        let validation_shares = self.job.shares(self.validation.map_or(0, |v| v.rows()));
         let (tell, told) = mpsc::channel();
         thread::scope(|scope| {
-            for (rank, ((sync, rows), validation)) in
-                gangs.into_iter().zip(shares).zip(validation_shares).enumerate()
-            {
+            for (rank, sync) in gangs.into_iter().enumerate() {
                 let gang = Gang {
                     sync,
                     settings: settings.clone(),
@@ -55,7 +50,7 @@ impl GangRun<'_> {
                 let spawned =
                     thread::Builder::new().name(name).stack_size(STACK).spawn_scoped(scope, move || {
                         // The receiver outlives the scope.
-                        let _ = tell.send((rank, self.fit_rank(rank, gang, rows, validation)));
+                        let _ = tell.send((rank, self.fit_rank(rank, gang)));
                     });
                 if let Err(e) = spawned {
                     self.cancelled.store(true, Ordering::Relaxed);
@@ -95,20 +90,14 @@ impl GangRun<'_> {
         }
     }
 
-    fn fit_rank(
-        &self,
-        rank: usize,
-        gang: Gang,
-        rows: Range<usize>,
-        validation: Range<usize>,
-    ) -> Result<Fitted> {
+    fn fit_rank(&self, rank: usize, gang: Gang) -> Result<Fitted> {
         let estimator = &self.job.estimator;
         let stage = estimator.stage();
         // The gang is dropped on the way out, panic or not, so that the other ranks learn of it at once.
         let caught = catch_unwind(AssertUnwindSafe(move || {
             let mut gang = gang;
-            let mut feed = self.train.feed(rows);
-            let mut validation = self.validation.map(|spool| spool.feed(validation));
+            let mut feed = self.train.feed();
+            let mut validation = self.validation.map(Spool::feed);
             let validation = validation.as_mut().map(|feed| feed as &mut dyn SeriesFeed);
             estimator.fit(&mut feed, validation, &mut gang)
         }));

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use std::{fmt, ops::Range, path::PathBuf};
 use voxelflow_dataset::TrainRequest;
 use voxelflow_stage::{Estimator, Options, StageKind, TrainSettings, parse_options};
-use voxelflow_sync::{Topology, equal_ranges};
+use voxelflow_sync::Topology;
 
 /// What becomes of a subject with rows to train on and rows to validate on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -110,11 +110,6 @@ impl TrainJob {
         ranks
             .chain(shards.into_iter().enumerate().map(|(shard, range)| GangMember::shard(shard, range)))
             .collect()
-    }
-
-    /// The rows of every rank, out of `rows`.
-    pub fn shares(&self, rows: usize) -> Vec<Range<usize>> {
-        equal_ranges(rows, self.settings.ranks)
     }
 
     /// What distinguishes this training from another one on the same rows.

@@ -19,7 +19,6 @@ use futures::TryStreamExt;
 use std::{
     collections::BTreeSet,
     fs::{File, OpenOptions},
-    ops::Range,
     os::unix::fs::FileExt,
     sync::{
         Arc,
@@ -111,9 +110,9 @@ impl Spool {
         4 * self.time_points()
     }
 
-    /// A feed over the rows `rows`.
-    pub fn feed(self: &Arc<Self>, rows: Range<usize>) -> SpoolFeed {
-        SpoolFeed { spool: Arc::clone(self), rows, bytes: Vec::new() }
+    /// A feed over all rows.
+    pub fn feed(self: &Arc<Self>) -> SpoolFeed {
+        SpoolFeed { spool: Arc::clone(self), bytes: Vec::new() }
     }
 
     /// Copies the bytes of the rows in `places` into `into`, neighbours in the file at once.
@@ -182,16 +181,15 @@ fn storage(path: &str, e: &std::io::Error) -> Error {
     Error::Storage { path: path.to_owned(), reason: e.to_string() }
 }
 
-/// A range of the rows of a [`Spool`].
+/// The rows of a [`Spool`].
 pub(super) struct SpoolFeed {
     spool: Arc<Spool>,
-    rows: Range<usize>,
     bytes: Vec<u8>,
 }
 
 impl SeriesFeed for SpoolFeed {
     fn rows(&self) -> usize {
-        self.rows.len()
+        self.spool.rows()
     }
 
     fn time_points(&self) -> usize {
@@ -200,10 +198,9 @@ impl SeriesFeed for SpoolFeed {
 
     fn read(&mut self, rows: &[usize], into: &mut [f32]) -> voxelflow_stage::Result<()> {
         let wrong = |reason: String| voxelflow_stage::Error::Data { what: "feed".into(), reason };
-        let available = &self.spool.places[self.rows.clone()];
+        let available = &self.spool.places;
         let places: Option<Vec<u64>> = rows.iter().map(|row| available.get(*row).copied()).collect();
-        let places =
-            places.ok_or_else(|| wrong(format!("a row beyond the {} of this rank", self.rows.len())))?;
+        let places = places.ok_or_else(|| wrong(format!("a row beyond the {}", available.len())))?;
         if into.len() != rows.len() * self.time_points() {
             return Err(wrong(format!(
                 "{} values for {} series of {}",

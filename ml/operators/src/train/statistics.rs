@@ -42,7 +42,7 @@ impl Statistics {
         grid: Option<Grid>,
     ) -> Result<Self> {
         let (rows, time_points) = (train.rows(), train.time_points());
-        let mut feed = train.feed(0..rows);
+        let mut feed = train.feed();
         let (mut sum, mut squares, mut hasher) = (0.0, 0.0, blake3::Hasher::new());
         let (mut values, mut bytes) = (Vec::new(), Vec::new());
         for start in (0..rows).step_by(CHUNK) {

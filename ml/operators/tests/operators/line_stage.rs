@@ -7,7 +7,7 @@ use voxelflow_stage::{
     EpochRecord, Error, Estimator, Fitted, Gang, History, LayerFilters, Model, ModelFunction, Options,
     Result, SeriesFeed, StageKind, StepRecord, TrainSettings, parse_options,
 };
-use voxelflow_sync::Contribution;
+use voxelflow_sync::{Contribution, Start};
 
 #[derive(Debug)]
 pub struct LineKind;
@@ -58,9 +58,10 @@ fn loss(u: &[f32], x: &[f32], gradient: &mut [f32]) -> f64 {
 
 /// Mean loss over all ranks' rows.
 fn mean_loss(u: &[f32], feed: &mut dyn SeriesFeed, gang: &mut Gang) -> Result<f64> {
-    let mut x = vec![0.0; feed.rows() * feed.time_points()];
-    feed.read(&(0..feed.rows()).collect::<Vec<_>>(), &mut x)?;
-    let mut sums = [loss(u, &x, &mut vec![0.0; u.len()]), feed.rows() as f64];
+    let share: Vec<usize> = gang.sync.place().share(feed.rows()).collect();
+    let mut x = vec![0.0; share.len() * feed.time_points()];
+    feed.read(&share, &mut x)?;
+    let mut sums = [loss(u, &x, &mut vec![0.0; u.len()]), share.len() as f64];
     gang.sync.sum(&mut sums)?;
     Ok(sums[0] / sums[1])
 }
@@ -121,16 +122,17 @@ impl Estimator for Line {
         gang: &mut Gang,
     ) -> Result<Fitted> {
         let mut u = vec![0.1; feed.time_points()];
-        gang.sync.join(&mut u, None)?;
+        gang.sync.join(&mut u, Start::fresh(feed.rows()))?;
         let mut history = History { initial_loss: mean_loss(&u, feed, gang)?, ..History::default() };
         for epoch in 0..gang.settings.epochs {
-            let (mut next, mut samples) = (0, 0);
+            let mut samples = 0;
             loop {
-                let end = (next + gang.settings.minibatch).min(feed.rows());
-                let rows: Vec<usize> = (next..end).collect();
+                let lease = gang.sync.lease(gang.settings.minibatch)?;
+                let visits = lease.map(|l| (l.block_rows(feed.rows()).start, l.visits));
+                let rows =
+                    visits.map_or_else(Vec::new, |(first, visits)| visits.map(|v| first + v).collect());
                 let record = self.step(&mut u, feed, &rows, gang, history.steps.len() as u64)?;
-                next = end;
-                if record.epoch == 1 {
+                if rows.is_empty() && record.epoch == 1 {
                     break;
                 }
                 if let Some(progress) = &gang.progress {

@@ -2,8 +2,8 @@
 
 use super::{on_every_rank, values};
 use crate::{
-    Consistency, Contribution, Error, GradientSync, OptimizerKind, OptimizerSettings, OptimizerState, Rank,
-    Result, Round, SyncSettings, Topology,
+    Consistency, Contribution, Error, GradientSync, Lease, OptimizerKind, OptimizerSettings, OptimizerState,
+    Position, Rank, Result, Round, Start, SyncSettings, Topology, Totals,
 };
 use std::time::{Duration, Instant};
 
@@ -29,6 +29,8 @@ pub fn all(factory: Factory<'_>) {
         ragged_ranks_finish(factory, &settings);
         samples_are_the_weights(factory, &settings);
         sums_are_everywhere(factory, &settings);
+        every_row_of_an_epoch_is_leased_once(factory, &settings);
+        another_gang_takes_up_an_epoch(factory, &settings);
         equal_inputs_give_equal_bytes(factory, &settings);
         refusals(factory, &settings);
     }
@@ -39,6 +41,7 @@ pub fn all(factory: Factory<'_>) {
     join_gives_rank_zero_parameters(factory, &settings);
     warm_up_reaches_every_rank(factory, &settings);
     sums_are_everywhere(factory, &settings);
+    every_row_of_an_epoch_is_leased_once(factory, &settings);
     refusals(factory, &settings);
     asynchronous_ranks_learn(factory, &settings);
     pushes_and_fetches_keep_their_rhythm(factory, &settings);
@@ -88,7 +91,7 @@ fn step(sync: &mut dyn GradientSync, w: &mut [f32], samples: std::ops::Range<u64
 
 fn joined(sync: &mut dyn GradientSync) -> Vec<f32> {
     let mut w = vec![sync.rank().0 as f32; N];
-    sync.join(&mut w, None).unwrap();
+    sync.join(&mut w, Start::fresh(0)).unwrap();
     w
 }
 
@@ -207,7 +210,8 @@ pub fn state_survives_a_new_gang(factory: Factory<'_>, settings: &SyncSettings) 
                 Some((w, state)) if rank == 0 => (w.clone(), Some(state.clone())),
                 _ => (vec![0.0; N], None),
             };
-            sync.join(&mut w, state).unwrap();
+            let start = Start { optimizer: state, ..Start::fresh(0) };
+            sync.join(&mut w, start).unwrap();
             for s in steps.clone() {
                 let first = s * 4 + rank as u64 * 4 / world;
                 step(&mut *sync, &mut w, first..first + 4 / world);
@@ -225,6 +229,89 @@ pub fn state_survives_a_new_gang(factory: Factory<'_>, settings: &SyncSettings) 
     let other = train(4, 3..6, Some(&half)).remove(3);
     close(&other.0, &through.0, 1e-4);
     assert_eq!(other.1.steps, 6);
+}
+
+/// Leases, steps on their rows until nothing is left or `rounds` are over; gives the rows.
+fn train_leases(sync: &mut dyn GradientSync, w: &mut [f32], rows: usize, rounds: u64) -> Vec<usize> {
+    let mut seen = Vec::new();
+    for _ in 0..rounds {
+        let lease = sync.lease(3).unwrap();
+        assert!(lease.as_ref().is_none_or(|l| (1..=3).contains(&l.len())), "{lease:?}");
+        let leased = lease.as_ref().map_or(0..0, |l: &Lease| {
+            let first = l.block_rows(rows).start;
+            first + l.visits.start..first + l.visits.end
+        });
+        seen.extend(leased.clone());
+        let round = step(sync, w, leased.start as u64..leased.end as u64);
+        if leased.is_empty() && round.finished {
+            break;
+        }
+    }
+    seen
+}
+
+/// Two epochs on more rows than the ranks share evenly, after a warm-up: each row once an epoch, equal totals everywhere.
+pub fn every_row_of_an_epoch_is_leased_once(factory: Factory<'_>, settings: &SyncSettings) {
+    const ROWS: usize = 41;
+    for world in [1, 3, 4] {
+        let all = on_every_rank(factory(settings, world).unwrap(), |rank, mut sync| {
+            let mut w = vec![0.0; N];
+            assert_eq!(sync.join(&mut w, Start::fresh(ROWS)).unwrap(), Position::default());
+            assert_eq!((sync.place().index, sync.place().of), (rank, world));
+            if rank == 0 {
+                let minibatch = Minibatch::at(&w, 0..5);
+                sync.step_alone(&mut w, minibatch.contribution()).unwrap();
+            }
+            assert_eq!(sync.synchronise(&mut w).unwrap().samples, 5);
+            let mut seen = Vec::new();
+            for epoch in 0..2 {
+                assert_eq!((sync.position().epoch, sync.position().at_epoch_start()), (epoch, true));
+                seen.push(train_leases(&mut *sync, &mut w, ROWS, u64::MAX));
+                let totals = sync.synchronise(&mut w).unwrap();
+                assert_eq!(totals.samples, if epoch == 0 { 46 } else { 41 });
+                assert_eq!(sync.position().previous, totals);
+            }
+            (seen, sync.position())
+        });
+        for epoch in 0..2 {
+            let mut rows: Vec<_> = all.iter().flat_map(|(seen, _)| seen[epoch].clone()).collect();
+            rows.sort_unstable();
+            assert_eq!(rows, (0..ROWS).collect::<Vec<_>>());
+        }
+        assert!(all.iter().all(|(_, position)| *position == all[0].1), "ranks stand at different positions");
+        assert_eq!((all[0].1.epoch, all[0].1.totals), (2, Totals::default()));
+    }
+}
+
+/// An epoch that two ranks began and three, or one, end: each row once, rounds numbered on.
+pub fn another_gang_takes_up_an_epoch(factory: Factory<'_>, settings: &SyncSettings) {
+    const ROWS: usize = 29;
+    for world in [1, 2, 3] {
+        let first = on_every_rank(factory(settings, 2).unwrap(), |_, mut sync| {
+            let mut w = vec![0.0; N];
+            sync.join(&mut w, Start::fresh(ROWS)).unwrap();
+            let seen = train_leases(&mut *sync, &mut w, ROWS, 2);
+            (seen, sync.position(), sync.optimizer_state().unwrap(), w)
+        });
+        let (_, position, state, weights) = &first[1];
+        assert_eq!((position.round, position.totals.samples), (2, 12));
+        let second = on_every_rank(factory(settings, world).unwrap(), |rank, mut sync| {
+            let (mut w, mut start) = (vec![0.5; N], Start::fresh(ROWS));
+            if rank == 0 {
+                w.copy_from_slice(weights);
+                start = Start { optimizer: Some(state.clone()), position: position.clone(), rows: ROWS };
+            }
+            assert_eq!(&sync.join(&mut w, start).unwrap(), position);
+            assert_eq!(&w, weights);
+            let seen = train_leases(&mut *sync, &mut w, ROWS, u64::MAX);
+            assert_eq!(sync.synchronise(&mut w).unwrap().samples, ROWS as u64);
+            assert!(sync.position().round > 2);
+            seen
+        });
+        let mut rows: Vec<_> = first.iter().map(|f| &f.0).chain(&second).flatten().copied().collect();
+        rows.sort_unstable();
+        assert_eq!(rows, (0..ROWS).collect::<Vec<_>>());
+    }
 }
 
 /// Sums of f64 on every rank.
@@ -271,7 +358,7 @@ pub fn refusals(factory: Factory<'_>, settings: &SyncSettings) {
 
 fn another_length_is_refused(factory: Factory<'_>, settings: &SyncSettings) {
     let errors = on_every_rank(factory(settings, 3).unwrap(), |rank, mut sync| {
-        sync.join(&mut vec![0.0; if rank == 2 { N + 1 } else { N }], None).unwrap_err()
+        sync.join(&mut vec![0.0; if rank == 2 { N + 1 } else { N }], Start::fresh(0)).unwrap_err()
     });
     let odd =
         |e: &Error| matches!(e, Error::Length { rank: Rank(2), found, expected: N, .. } if *found == N + 1);
@@ -292,7 +379,7 @@ fn what_is_not_finite_is_refused(factory: Factory<'_>, settings: &SyncSettings) 
             let mut w = joined(&mut *sync);
             step(&mut *sync, &mut w, 0..1);
             if rank == 0 {
-                return sync.synchronise(&mut w);
+                return sync.synchronise(&mut w).map(|_| ());
             }
             let gradient = [odd; N];
             sync.step(&mut w, Contribution { gradient: &gradient, samples: 1, loss }).map(|_| ())
@@ -307,7 +394,7 @@ fn a_rank_that_leaves_is_named(factory: Factory<'_>, settings: &SyncSettings) {
     let results = on_every_rank(factory(settings, 3).unwrap(), |rank, mut sync| {
         let mut w = joined(&mut *sync);
         step(&mut *sync, &mut w, 0..1);
-        if rank == 1 { Ok(()) } else { sync.synchronise(&mut w) }
+        if rank == 1 { Ok(()) } else { sync.synchronise(&mut w).map(|_| ()) }
     });
     assert!(
         start.elapsed() < Duration::from_secs_f64(settings.deadline_seconds / 2.0),
@@ -323,7 +410,7 @@ fn a_rank_that_is_late_is_named(factory: Factory<'_>, settings: &SyncSettings) {
     let settings = SyncSettings { deadline_seconds: 0.25, ..settings.clone() };
     let mut gang = factory(&settings, 3).unwrap();
     let late = gang.pop();
-    let errors = on_every_rank(gang, |_, mut sync| sync.join(&mut [0.0; N], None).unwrap_err());
+    let errors = on_every_rank(gang, |_, mut sync| sync.join(&mut [0.0; N], Start::fresh(0)).unwrap_err());
     let named = |e: &Error| matches!(e, Error::Deadline { missing, .. } if missing.contains("rank 2"));
     assert!(errors.iter().any(named), "{errors:?}");
     drop(late);

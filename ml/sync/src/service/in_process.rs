@@ -5,8 +5,8 @@
 
 use super::round::{Action, Reply, Request, Shard, Share};
 use crate::{
-    Consistency, Contribution, Error, GradientSync, OptimizerState, Rank, Result, Round, SyncSettings,
-    Traffic, contribution::Checked,
+    Consistency, Contribution, Error, GradientSync, Lease, OptimizerState, Place, Position, Rank, Result,
+    Round, Start, SyncSettings, Totals, Traffic, allotment::Allotment, contribution::Checked,
 };
 use std::{
     ops::Range,
@@ -58,6 +58,11 @@ pub struct ServiceClient {
     /// Async: what has not been pushed yet.
     unpushed: Share,
     steps: u64,
+    allotment: Allotment,
+    /// Steps with samples since the training began (async).
+    clock: u64,
+    /// What no closed round tells the others: steps alone, and all steps in async mode.
+    untold: Totals,
     failed: Option<Error>,
     traffic: Traffic,
 }
@@ -79,6 +84,9 @@ pub(crate) fn parameter_service(settings: &SyncSettings, ranks: usize) -> Vec<Se
             read: Vec::new(),
             unpushed: Share { gradient: Vec::new(), samples: 0, loss: 0.0 },
             steps: 0,
+            allotment: Allotment::default(),
+            clock: 0,
+            untold: Totals::default(),
             failed: None,
             traffic: Traffic::default(),
         })
@@ -175,7 +183,10 @@ impl ServiceClient {
     /// Copies the shards' parameters into place and remembers their versions.
     fn install(&mut self, replies: &[Reply], parameters: &mut [f32]) {
         for (shard, reply) in replies.iter().enumerate() {
-            if let Reply::Parameters { version, values } | Reply::Closed { version, values, .. } = reply {
+            if let Reply::Parameters { version, values }
+            | Reply::Joined { version, values, .. }
+            | Reply::Closed { version, values, .. } = reply
+            {
                 parameters[self.ranges[shard].clone()].copy_from_slice(values);
                 self.read[shard] = (*version, 0);
             }
@@ -217,15 +228,33 @@ impl ServiceClient {
         let replies = self.ask(|shard| Request::Contribute(share(&contribution, ranges[shard].clone())))?;
         self.install(&replies, parameters);
         match replies.first() {
-            Some(Reply::Closed { version, samples, loss, .. }) => Ok(Round {
-                round: *version,
-                samples: *samples,
-                loss: *loss,
-                staleness: 0,
-                finished: *samples == 0,
-            }),
+            Some(Reply::Closed { version, samples: by_rank, loss, .. }) => {
+                let samples: u64 = by_rank.iter().sum();
+                let finished = samples == 0;
+                self.allotment.close(version + u64::from(!finished), by_rank.iter().copied(), *loss);
+                Ok(Round { round: *version, samples, loss: *loss, staleness: 0, finished })
+            }
             other => Err(unexpected(self.rank, "step", other)),
         }
+    }
+
+    /// A step that the others do not learn of.
+    fn count(&mut self, samples: u64, loss: f64) {
+        self.clock += 1;
+        self.untold = self.untold.plus(Totals { samples, loss });
+    }
+
+    /// What the ranks did that closed rounds do not tell, whether any of them has begun the epoch, and the steps of
+    /// the one that did most.
+    fn tell(&mut self) -> Result<(Totals, bool, u64)> {
+        let Totals { samples, loss } = std::mem::take(&mut self.untold);
+        let begun = f64::from(u8::from(self.allotment.has_taken()));
+        let mut sums = vec![0.0; 3 + self.world()];
+        sums[..3].copy_from_slice(&[samples as f64, loss, begun]);
+        sums[3 + self.rank.0] = self.clock as f64;
+        self.sum(&mut sums)?;
+        let clock = sums[3..].iter().fold(0.0, |most: f64, clock| most.max(*clock));
+        Ok((Totals { samples: sums[0] as u64, loss: sums[1] }, sums[2] > 0.0, clock as u64))
     }
 
     /// Downpour (Dean et al. 2012): fetch every `n_fetch` steps, push the summed gradient every `n_push`.
@@ -234,6 +263,7 @@ impl ServiceClient {
         let round = self.read.first().map_or(0, |(version, _)| *version);
         let mut staleness = 0;
         if samples > 0 {
+            self.count(samples, loss);
             self.unpushed.gradient.iter_mut().zip(gradient).for_each(|(sum, g)| *sum += g);
             self.unpushed.samples += samples;
             self.unpushed.loss += loss;
@@ -270,21 +300,41 @@ impl GradientSync for ServiceClient {
         self.service.mailboxes.len()
     }
 
-    fn join(&mut self, parameters: &mut [f32], state: Option<OptimizerState>) -> Result<()> {
+    fn place(&self) -> Place {
+        Place { index: self.rank.0, of: self.world() }
+    }
+
+    fn join(&mut self, parameters: &mut [f32], start: Start) -> Result<Position> {
         let n_parameters = parameters.len();
         let ranges = self.settings.shards(n_parameters);
-        let (first, state) = (self.rank == Rank(0), state.map(Arc::new));
+        let (first, state) = (self.rank == Rank(0), start.optimizer.map(Arc::new));
+        let position = Arc::new(start.position);
         let replies = self.ask(|shard| Request::Join {
             n_parameters,
             parameters: first.then(|| parameters[ranges[shard].clone()].to_vec()),
             state: state.clone().filter(|_| first),
+            position: Arc::clone(&position),
             range: ranges[shard].clone(),
         })?;
         self.read = vec![(0, 0); ranges.len()];
         self.ranges = ranges;
         self.unpushed = Share { gradient: vec![0.0; n_parameters], samples: 0, loss: 0.0 };
         self.install(&replies, parameters);
-        Ok(())
+        let Some(Reply::Joined { position, .. }) = replies.first() else {
+            return Err(unexpected(self.rank, "join", replies.first()));
+        };
+        let position = (**position).clone();
+        self.clock = position.round;
+        self.untold = Totals::default();
+        self.allotment = Allotment::new(self.rank.0, self.world(), start.rows, position.clone());
+        Ok(position)
+    }
+
+    fn lease(&mut self, at_most: usize) -> Result<Option<Lease>> {
+        match &self.failed {
+            Some(error) => Err(error.clone()),
+            None => Ok(self.allotment.take(at_most)),
+        }
     }
 
     fn step(&mut self, parameters: &mut [f32], contribution: Contribution<'_>) -> Result<Round> {
@@ -305,15 +355,28 @@ impl GradientSync for ServiceClient {
         let round = self.read.first().map_or(0, |(version, own)| version + own);
         let staleness = self.push(&share(&contribution, 0..gradient.len()))?;
         self.fetch(parameters)?;
+        if samples > 0 {
+            self.count(samples, loss);
+        }
         Ok(Round { round, samples, loss, staleness, finished: samples == 0 })
     }
 
-    fn synchronise(&mut self, parameters: &mut [f32]) -> Result<()> {
+    fn synchronise(&mut self, parameters: &mut [f32]) -> Result<Totals> {
         self.same_parameters(parameters, "synchronise")?;
         self.push_unpushed()?;
         let replies = self.ask(|_| Request::Synchronise)?;
         self.install(&replies, parameters);
-        Ok(())
+        let (totals, begun, clock) = self.tell()?;
+        let round = match self.settings.consistency {
+            Consistency::Sync => self.read.first().map_or(0, |(version, _)| *version),
+            Consistency::Async => clock,
+        };
+        self.clock = round;
+        Ok(self.allotment.synchronise(round, totals, begun))
+    }
+
+    fn position(&self) -> Position {
+        self.allotment.position().clone()
     }
 
     fn sum(&mut self, values: &mut [f64]) -> Result<()> {

@@ -8,7 +8,7 @@
 //! | `Fetch` | at once | newest parameters |
 //! | `Leave` | – | everyone who waits, or will wait for all ranks, gets [`Error::PeerLeft`] |
 
-use crate::{Error, OptimizerSettings, OptimizerState, Rank, Result, optimizer::Optimizer};
+use crate::{Error, OptimizerSettings, OptimizerState, Position, Rank, Result, optimizer::Optimizer};
 use std::{ops::Range, sync::Arc};
 
 /// A share of the gradient, summed over `samples`.
@@ -33,6 +33,8 @@ pub enum Request {
         parameters: Option<Vec<f32>>,
         /// Rank 0: the state of the whole model.
         state: Option<Arc<OptimizerState>>,
+        /// Where to go on from; rank 0's counts.
+        position: Arc<Position>,
         /// The part of the parameters that this shard owns.
         range: Range<usize>,
     },
@@ -62,12 +64,21 @@ pub enum Reply {
         /// `[shard's length]`.
         values: Arc<[f32]>,
     },
+    /// All ranks are here.
+    Joined {
+        /// Updates applied so far.
+        version: u64,
+        /// `[shard's length]`.
+        values: Arc<[f32]>,
+        /// Where the gang goes on from.
+        position: Arc<Position>,
+    },
     /// A synchronous round is closed.
     Closed {
         /// Number of the round.
         version: u64,
-        /// Samples of all ranks.
-        samples: u64,
+        /// Samples by rank.
+        samples: Arc<[u64]>,
         /// Loss summed over them.
         loss: f64,
         /// `[shard's length]`.
@@ -127,8 +138,8 @@ impl Reply {
     /// Bytes of the values that travel from the shard.
     pub fn bytes(&self) -> u64 {
         let bytes = match self {
-            Self::Parameters { values, .. } => 8 + 4 * values.len(),
-            Self::Closed { values, .. } => 24 + 4 * values.len(),
+            Self::Parameters { values, .. } | Self::Joined { values, .. } => 8 + 4 * values.len(),
+            Self::Closed { values, samples, .. } => 16 + 8 * samples.len() + 4 * values.len(),
             Self::Pushed { .. } => 8,
             Self::Sum(values) => 8 * values.len(),
             Self::State(state) => 8 + 4 * state.vectors.iter().map(|(_, v)| v.len()).sum::<usize>(),
@@ -253,9 +264,11 @@ impl Shard {
     }
 
     fn close_join(&mut self, requests: Vec<Request>) -> Result<Reply> {
-        let mut expected = None;
+        let (mut expected, mut begin) = (None, Arc::default());
         for (rank, request) in requests.into_iter().enumerate() {
-            let Request::Join { n_parameters, parameters, state, range } = request else { continue };
+            let Request::Join { n_parameters, parameters, state, position, range } = request else {
+                continue;
+            };
             let expected = *expected.get_or_insert(n_parameters);
             same_length(Rank(rank), "join", n_parameters, expected)?;
             if let Some(parameters) = parameters {
@@ -265,17 +278,24 @@ impl Shard {
                     None => Optimizer::new(self.settings.clone(), parameters.len()),
                 };
                 self.parameters = parameters;
-                self.version = 0;
+                self.version = position.round;
+                begin = position;
             }
         }
-        Ok(self.newest())
+        Ok(Reply::Joined {
+            version: self.version,
+            values: self.parameters.as_slice().into(),
+            position: begin,
+        })
     }
 
     fn close_round(&mut self, requests: Vec<Request>) -> Result<Reply> {
         let mut sum = Share { gradient: Vec::new(), samples: 0, loss: 0.0 };
+        let mut by_rank = Vec::with_capacity(requests.len());
         for (rank, request) in requests.into_iter().enumerate() {
             let Request::Contribute(share) = request else { continue };
             same_length(Rank(rank), "step", share.gradient.len(), self.parameters.len())?;
+            by_rank.push(share.samples);
             sum.samples += share.samples;
             sum.loss += share.loss;
             if rank == 0 {
@@ -287,7 +307,7 @@ impl Shard {
         let version = self.version;
         self.update(&mut sum.gradient, sum.samples);
         let values = self.parameters.as_slice().into();
-        Ok(Reply::Closed { version, samples: sum.samples, loss: sum.loss, values })
+        Ok(Reply::Closed { version, samples: by_rank.into(), loss: sum.loss, values })
     }
 }
 
@@ -338,7 +358,7 @@ mod tests {
     fn join(rank: usize, parameters: &[f32]) -> Request {
         let n = parameters.len();
         let parameters = (rank == 0).then(|| parameters.to_vec());
-        Request::Join { n_parameters: n, parameters, state: None, range: 0..n }
+        Request::Join { n_parameters: n, parameters, state: None, position: Arc::default(), range: 0..n }
     }
 
     fn share(gradient: &[f32], samples: u64) -> Share {
@@ -354,7 +374,7 @@ mod tests {
         assert!(shard.handle(Rank(1), Request::Contribute(share(&[3.0], 3))).is_empty());
         let actions = shard.handle(Rank(0), Request::Contribute(share(&[1.0], 1)));
         let values: Arc<[f32]> = [4.0].into();
-        let reply = Reply::Closed { version: 0, samples: 4, loss: 4.0, values };
+        let reply = Reply::Closed { version: 0, samples: [1, 3].into(), loss: 4.0, values };
         assert_eq!(actions, [0, 1].map(|r| Action { to: Rank(r), reply: reply.clone() }));
     }
 
@@ -364,7 +384,7 @@ mod tests {
         shard.handle(Rank(0), join(0, &[5.0]));
         for _ in 0..2 {
             let actions = shard.handle(Rank(0), Request::Contribute(share(&[0.0], 0)));
-            assert!(matches!(actions[0].reply, Reply::Closed { version: 0, samples: 0, .. }), "{actions:?}");
+            assert!(matches!(actions[0].reply, Reply::Closed { version: 0, .. }), "{actions:?}");
         }
     }
 
