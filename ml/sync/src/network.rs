@@ -9,6 +9,8 @@
 //! Control messages are few and want deadlines, multiplexing and keep-alive: tonic has them. Tensors want bandwidth:
 //! they go from slice to socket without a copy, for which a gRPC message has no room.
 
+mod cluster_credentials;
+mod codec;
 mod communicator;
 mod credentials;
 pub mod frame;
@@ -18,6 +20,7 @@ mod mesh;
 mod seal;
 mod stream;
 
+pub use codec::{PostcardCodec, PostcardDecoder, PostcardEncoder};
 pub use communicator::{Bound, NetworkCommunicator};
 pub use credentials::{JobCredentials, Security, Token};
 pub use handshake::Passport;

@@ -11,6 +11,9 @@
 //! Members are known by that certificate and by the token; names and addresses say nothing about them.
 
 use crate::{Error, Result};
+use rcgen::{
+    BasicConstraints, CertificateParams, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair, KeyUsagePurpose,
+};
 use ring::{
     hmac,
     rand::{SecureRandom, SystemRandom},
@@ -87,30 +90,18 @@ impl JobCredentials {
     /// # Errors
     /// [`Error::Credentials`] when they cannot be made.
     pub fn generate() -> Result<Self> {
-        use rcgen::{
-            BasicConstraints, CertificateParams, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
-            KeyUsagePurpose,
-        };
         let failed = |e: rcgen::Error| credentials("the job's certificate", e);
         let authority_key = KeyPair::generate().map_err(failed)?;
         let mut authority = CertificateParams::new(Vec::new()).map_err(failed)?;
         authority.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
         authority.key_usages = vec![KeyUsagePurpose::KeyCertSign];
         let authority_certificate = authority.self_signed(&authority_key).map_err(failed)?;
-        let issuer = Issuer::new(authority, authority_key);
+        signed_member(authority_certificate.pem(), &Issuer::new(authority, authority_key), Token::random()?)
+    }
 
-        let key = KeyPair::generate().map_err(failed)?;
-        let mut member = CertificateParams::new(vec![NAME.to_owned()]).map_err(failed)?;
-        member.key_usages = vec![KeyUsagePurpose::DigitalSignature];
-        member.extended_key_usages =
-            vec![ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth];
-        let certificate = member.signed_by(&key, &issuer).map_err(failed)?;
-        Ok(Self {
-            authority: authority_certificate.pem(),
-            certificate: certificate.pem(),
-            key: key.serialize_pem(),
-            token: Token::random()?,
-        })
+    /// Authority, certificate and key in PEM, for tonic.
+    pub(crate) fn pem(&self) -> [&str; 3] {
+        [&self.authority, &self.certificate, &self.key]
     }
 
     /// Mutual TLS for those who listen: only members may connect.
@@ -164,6 +155,22 @@ impl JobCredentials {
     fn private_key(&self) -> Result<PrivateKeyDer<'static>> {
         PrivateKeyDer::from_pem_slice(self.key.as_bytes()).map_err(|e| credentials("the members' key", e))
     }
+}
+
+/// Credentials with a new key and its certificate, signed by `issuer`, whose own certificate is `authority`.
+pub(crate) fn signed_member(
+    authority: String,
+    issuer: &Issuer<'_, KeyPair>,
+    token: Token,
+) -> Result<JobCredentials> {
+    let failed = |e: rcgen::Error| credentials(CERTIFICATE, e);
+    let key = KeyPair::generate().map_err(failed)?;
+    let mut member = CertificateParams::new(vec![NAME.to_owned()]).map_err(failed)?;
+    member.key_usages = vec![KeyUsagePurpose::DigitalSignature];
+    member.extended_key_usages =
+        vec![ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth];
+    let certificate = member.signed_by(&key, issuer).map_err(failed)?;
+    Ok(JobCredentials { authority, certificate: certificate.pem(), key: key.serialize_pem(), token })
 }
 
 const AUTHORITY: &str = "the job's authority";

@@ -68,6 +68,10 @@ impl ClusterKey {
         written.map_err(|e| credentials(shown(path), e))
     }
 
+    pub(crate) fn bytes(&self) -> &[u8; 32] {
+        &self.0
+    }
+
     fn aead(&self) -> Result<LessSafeKey> {
         let key =
             UnboundKey::new(&CHACHA20_POLY1305, &self.0).map_err(|e| credentials("the cluster's key", e))?;
