@@ -22,7 +22,7 @@ mod stream;
 
 pub use codec::{PostcardCodec, PostcardDecoder, PostcardEncoder};
 pub use communicator::{Bound, NetworkCommunicator};
-pub use credentials::{JobCredentials, Security, Token};
+pub use credentials::{JobCredentials, Security, Token, server_name};
 pub use handshake::Passport;
 pub use listener::{Listener, Visitors};
 pub use mesh::{Direction, Inbox, Mesh};

@@ -189,7 +189,10 @@ fn provider() -> Arc<CryptoProvider> {
 }
 
 /// The name that a client asks a server for.
-pub(crate) fn server_name() -> Result<ServerName<'static>> {
+///
+/// # Errors
+/// [`Error::Credentials`] when it is no name, which it is.
+pub fn server_name() -> Result<ServerName<'static>> {
     ServerName::try_from(NAME).map_err(|e| credentials("the members' name", e))
 }
 
