@@ -25,6 +25,7 @@ mod in_process;
 pub mod network;
 mod optimizer;
 mod position;
+pub mod protocol;
 mod rank;
 mod ring;
 pub mod service;

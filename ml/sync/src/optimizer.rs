@@ -65,26 +65,62 @@ impl Optimizer {
     /// Applies one step to `parameters` `[n]` with the mean `gradient` `[n]` of a round.
     pub fn step(&mut self, parameters: &mut [f32], gradient: &[f32]) {
         self.steps += 1;
-        let OptimizerSettings { optimizer, learning_rate, epsilon, momentum, beta_2 } = self.settings;
-        match optimizer {
-            OptimizerKind::Adagrad => adagrad(parameters, gradient, &mut self.first, learning_rate, epsilon),
-            OptimizerKind::Sgd => sgd(parameters, gradient, learning_rate),
+        let rates = Rates::of(&self.settings, self.steps);
+        let weights = parameters.iter_mut().zip(gradient);
+        match self.settings.optimizer {
+            OptimizerKind::Sgd => weights.for_each(|(w, g)| *w = rates.sgd(*w, *g)),
+            OptimizerKind::Adagrad => {
+                weights.zip(&mut self.first).for_each(|((w, g), s)| (*w, *s) = rates.adagrad(*w, *g, *s));
+            }
             OptimizerKind::Momentum => {
-                heavy_ball(parameters, gradient, &mut self.first, learning_rate, momentum)
+                weights.zip(&mut self.first).for_each(|((w, g), v)| (*w, *v) = rates.heavy_ball(*w, *g, *v));
             }
             OptimizerKind::Adam => {
-                // The bias corrections are powers close to 1: f64 keeps their difference from 1 exact enough.
-                let power = i32::try_from(self.steps).unwrap_or(i32::MAX);
-                let first_correction = 1.0 - f64::from(momentum).powi(power);
-                let second_correction = 1.0 - f64::from(beta_2).powi(power);
-                let rates = Adam {
-                    step: (f64::from(learning_rate) / first_correction) as f32,
-                    root: second_correction.sqrt() as f32,
-                    beta_1: momentum,
-                    beta_2,
-                    epsilon,
-                };
-                adam(parameters, gradient, &mut self.first, &mut self.second, &rates);
+                let moments = self.first.iter_mut().zip(&mut self.second);
+                weights.zip(moments).for_each(|((w, g), (m, v))| (*w, *m, *v) = rates.adam(*w, *g, *m, *v));
+            }
+        }
+    }
+
+    /// Makes room for [`Self::step_range`]: the same rule and as many parameters as `of`, one step later.
+    pub(crate) fn follow(&mut self, of: &Self) {
+        self.settings = of.settings.clone();
+        self.first.resize(of.first.len(), 0.0);
+        self.second.resize(of.second.len(), 0.0);
+        self.steps = of.steps + 1;
+    }
+
+    /// The parameters `range` of a step from (`of`, `from`) to (`self`, `into`), which keeps both: what was is read
+    /// once, what will be is written once. Slices are those of the range; `self` must [`Self::follow`] `of`.
+    pub(crate) fn step_range(
+        &mut self,
+        of: &Self,
+        range: Range<usize>,
+        (from, gradient): (&[f32], &[f32]),
+        into: &mut [f32],
+    ) {
+        let rates = Rates::of(&self.settings, self.steps);
+        let weights = into.iter_mut().zip(from.iter().zip(gradient));
+        let kind = self.settings.optimizer;
+        if kind == OptimizerKind::Sgd {
+            weights.for_each(|(to, (w, g))| *to = rates.sgd(*w, *g));
+            return;
+        }
+        let first = self.first[range.clone()].iter_mut().zip(&of.first[range.clone()]);
+        let both = weights.zip(first);
+        match kind {
+            OptimizerKind::Sgd => {}
+            OptimizerKind::Adagrad => {
+                both.for_each(|((to, (w, g)), (s_to, s))| (*to, *s_to) = rates.adagrad(*w, *g, *s));
+            }
+            OptimizerKind::Momentum => {
+                both.for_each(|((to, (w, g)), (v_to, v))| (*to, *v_to) = rates.heavy_ball(*w, *g, *v));
+            }
+            OptimizerKind::Adam => {
+                let second = self.second[range.clone()].iter_mut().zip(&of.second[range]);
+                both.zip(second).for_each(|(((to, (w, g)), (m_to, m)), (v_to, v))| {
+                    (*to, *m_to, *v_to) = rates.adam(*w, *g, *m, *v);
+                });
             }
         }
     }
@@ -108,53 +144,69 @@ impl Optimizer {
         [&self.first, &self.second].into_iter().take(names(self.settings.optimizer).len())
     }
 
+    /// What a rule remembers, by name.
+    pub(crate) fn named(&self) -> impl Iterator<Item = (&'static str, &Vec<f32>)> {
+        names(self.settings.optimizer).iter().copied().zip(self.vectors())
+    }
+
     pub(crate) fn vectors_mut(&mut self) -> impl Iterator<Item = &mut Vec<f32>> {
         [&mut self.first, &mut self.second].into_iter().take(names(self.settings.optimizer).len())
     }
 }
 
-/// `G += g²; w −= γ·g/(√G + ε)` (Duchi, Hazan and Singer 2011, diagonal form).
-fn adagrad(parameters: &mut [f32], gradient: &[f32], squares: &mut [f32], rate: f32, epsilon: f32) {
-    for ((w, g), sum) in parameters.iter_mut().zip(gradient).zip(squares) {
-        *sum += g * g;
-        *w -= rate * g / (sum.sqrt() + epsilon);
-    }
-}
-
-/// `w −= γ·g`.
-fn sgd(parameters: &mut [f32], gradient: &[f32], rate: f32) {
-    for (w, g) in parameters.iter_mut().zip(gradient) {
-        *w -= rate * g;
-    }
-}
-
-/// `v = μ·v + g; w −= γ·v` (Polyak 1964, as PyTorch scales it).
-fn heavy_ball(parameters: &mut [f32], gradient: &[f32], velocity: &mut [f32], rate: f32, momentum: f32) {
-    for ((w, g), v) in parameters.iter_mut().zip(gradient).zip(velocity) {
-        *v = momentum * *v + g;
-        *w -= rate * *v;
-    }
-}
-
-/// Constants of one Adam step.
-struct Adam {
-    /// γ/(1 − β₁ᵗ).
-    step: f32,
-    /// √(1 − β₂ᵗ).
-    root: f32,
-    beta_1: f32,
-    beta_2: f32,
+/// The constants of one step; its rules, element by element, so that a step in place and one into another buffer
+/// round alike.
+#[derive(Clone, Copy)]
+struct Rates {
+    learning_rate: f32,
     epsilon: f32,
+    momentum: f32,
+    beta_2: f32,
+    /// Adam: γ/(1 − β₁ᵗ).
+    corrected_rate: f32,
+    /// Adam: √(1 − β₂ᵗ).
+    corrected_root: f32,
 }
 
-/// `m = β₁m + (1−β₁)g; v = β₂v + (1−β₂)g²; w −= γ·m̂/(√v̂ + ε)` (Kingma and Ba 2015, algorithm 1).
-fn adam(parameters: &mut [f32], gradient: &[f32], first: &mut [f32], second: &mut [f32], rates: &Adam) {
-    let Adam { step, root, beta_1, beta_2, epsilon } = *rates;
-    let moments = first.iter_mut().zip(second);
-    for ((w, g), (m, v)) in parameters.iter_mut().zip(gradient).zip(moments) {
-        *m = beta_1 * *m + (1.0 - beta_1) * g;
-        *v = beta_2 * *v + (1.0 - beta_2) * g * g;
-        *w -= step * *m / (v.sqrt() / root + epsilon);
+impl Rates {
+    fn of(settings: &OptimizerSettings, step: u64) -> Self {
+        let OptimizerSettings { learning_rate, epsilon, momentum, beta_2, .. } = *settings;
+        // The bias corrections are powers close to 1: f64 keeps their difference from 1 exact enough.
+        let power = i32::try_from(step).unwrap_or(i32::MAX);
+        let first_correction = 1.0 - f64::from(momentum).powi(power);
+        let second_correction = 1.0 - f64::from(beta_2).powi(power);
+        Self {
+            learning_rate,
+            epsilon,
+            momentum,
+            beta_2,
+            corrected_rate: (f64::from(learning_rate) / first_correction) as f32,
+            corrected_root: second_correction.sqrt() as f32,
+        }
+    }
+
+    /// `w −= γ·g`.
+    fn sgd(&self, w: f32, g: f32) -> f32 {
+        w - self.learning_rate * g
+    }
+
+    /// `G += g²; w −= γ·g/(√G + ε)` (Duchi, Hazan and Singer 2011, diagonal form).
+    fn adagrad(&self, w: f32, g: f32, sum: f32) -> (f32, f32) {
+        let sum = sum + g * g;
+        (w - self.learning_rate * g / (sum.sqrt() + self.epsilon), sum)
+    }
+
+    /// `v = μ·v + g; w −= γ·v` (Polyak 1964, as PyTorch scales it).
+    fn heavy_ball(&self, w: f32, g: f32, v: f32) -> (f32, f32) {
+        let v = self.momentum * v + g;
+        (w - self.learning_rate * v, v)
+    }
+
+    /// `m = β₁m + (1−β₁)g; v = β₂v + (1−β₂)g²; w −= γ·m̂/(√v̂ + ε)` (Kingma and Ba 2015, algorithm 1).
+    fn adam(&self, w: f32, g: f32, m: f32, v: f32) -> (f32, f32, f32) {
+        let m = self.momentum * m + (1.0 - self.momentum) * g;
+        let v = self.beta_2 * v + (1.0 - self.beta_2) * g * g;
+        (w - self.corrected_rate * m / (v.sqrt() / self.corrected_root + self.epsilon), m, v)
     }
 }
 
@@ -245,6 +297,28 @@ mod tests {
                 shard.step(&mut parts[range.clone()], &gradients[1][range]);
             }
             assert_eq!(whole, parts, "{kind:?}");
+        }
+    }
+
+    #[test]
+    fn a_step_into_another_buffer_is_the_same_step() {
+        let gradients = [[0.5, -1.0, 2.0, 0.1, -0.3], [1.5, 0.2, -0.7, 0.0, 0.9]];
+        for kind in KINDS {
+            let mut in_place = Optimizer::new(settings(kind), 5);
+            let (mut w, mut here) = ([1.0; 5], (in_place.clone(), [1.0; 5]));
+            for gradient in &gradients {
+                in_place.step(&mut w, gradient);
+                let mut there = (Optimizer::new(settings(kind), 0), [0.0; 5]);
+                let before = (format!("{:?}", here.0), here.1);
+                there.0.follow(&here.0);
+                for range in [0..2, 2..5] {
+                    let values = (&here.1[range.clone()], &gradient[range.clone()]);
+                    there.0.step_range(&here.0, range.clone(), values, &mut there.1[range]);
+                }
+                assert_eq!((format!("{:?}", here.0), here.1), before);
+                here = there;
+                assert_eq!((here.1, here.0.state()), (w, in_place.state()), "{kind:?}");
+            }
         }
     }
 

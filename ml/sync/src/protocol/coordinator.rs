@@ -1,0 +1,720 @@
+//! The coordinator of a gang as a state machine: events come in, actions go out. No clock, no threads, no sockets.
+//!
+//! ```text
+//!              all live members have told what they hold, and they are enough
+//!   Forming ──────────────────────────────────────────────────────────────────► Training
+//!      ▲    Freeze ► Status … View                                                 │
+//!      └───────────────────────────────────────────────────────────────────────────┘
+//!        a member dies, loses its connection, leaves, is drained, or a late one waits at a round's boundary
+//! ```
+//! Whatever changes the membership leads through `Forming`; there is no other recovery. A round that not all shards
+//! have is undone then, with the rows that it was computed on.
+//!
+//! # Two views of a member
+//! The launcher (the scheduler of the cluster) sees tasks, slowly; the coordinator sees heartbeats, fast. Membership
+//! is the coordinator's alone; the launcher's word only shortens a wait.
+//!
+//! | coordinator says | launcher says | what happens |
+//! |---|---|---|
+//! | waited for | bound | wait for `Hello`; after `deadline_ms` fail, naming who is missing |
+//! | alive | running | – |
+//! | alive | task failed, executor lost | nothing while it is connected and heard; else dead at once |
+//! | alive | task rebound | the new life's `Hello` (a greater incarnation) replaces the old one, which is fenced |
+//! | connection lost | running | the view freezes; back within `reconnect_ms` as the same life: it goes on; else dead |
+//! | dead (silent for `dead_ms`) | running | [`Action::Cancel`] its task, and [`Action::Replace`] while it has lives left |
+//! | dead | failed, rebound | wait for the new life; below `min_ranks` the gang pauses until `deadline_ms` |
+//! | dead, heard again | running | the same life comes back at a round's boundary, with nothing that it held; an older life is fenced |
+//! | failed (`Leave`) | ended well | [`Action::Replace`] while it has lives left; a permanent failure ends the gang |
+//! | left (finished, drained) | ended well | – |
+//! | out of lives | any | the gang goes on without it, or fails with the first cause if it is below `min_ranks` for good |
+
+use super::{
+    identity::{Generation, Incarnation, MemberId, Role},
+    messages::{
+        Attendant, Failure, FirstCause, Hello, Leave, Outcome, Reason, ReplicaStatus, Stop, ToCoordinator,
+        ToMember, View,
+    },
+    rounds::{Rounds, Verdict},
+    rules::Rules,
+};
+use std::collections::BTreeMap;
+
+/// A connection, as the transport numbers them; a number is used once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct LinkId(pub u64);
+
+/// What the coordinator is told.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Event {
+    /// A member has said something.
+    Message {
+        /// By this connection.
+        link: LinkId,
+        /// What it said.
+        message: ToCoordinator,
+    },
+    /// A connection is lost.
+    Lost {
+        /// Which.
+        link: LinkId,
+    },
+    /// The run shall end now.
+    Cancel,
+    /// This member (none: all) shall go at the next boundary of a round.
+    Drain(Option<MemberId>),
+    /// The launcher says that the tasks of these members are gone.
+    TasksLost(Vec<MemberId>),
+    /// Time has passed.
+    Tick,
+}
+
+/// What the coordinator wants done.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Action {
+    /// Say this.
+    Send {
+        /// By this connection.
+        link: LinkId,
+        /// What.
+        message: ToMember,
+    },
+    /// Close a connection after what was sent.
+    Close {
+        /// Which.
+        link: LinkId,
+    },
+    /// The launcher shall cancel the task of this life of a member.
+    Cancel {
+        /// The member.
+        member: MemberId,
+        /// The life that is fenced.
+        incarnation: Incarnation,
+    },
+    /// The launcher shall start a new life of this member.
+    Replace {
+        /// The member.
+        member: MemberId,
+    },
+    /// Word of a trainer for the driver.
+    Report {
+        /// Whose.
+        member: MemberId,
+        /// As it came.
+        bytes: Vec<u8>,
+    },
+    /// A line for people.
+    Note(String),
+    /// The gang is over.
+    Ended(Outcome),
+}
+
+/// What is known of a member.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Seat {
+    pub hello: Option<Hello>,
+    pub link: Option<LinkId>,
+    /// When it was heard last.
+    heard: u64,
+    /// When its connection was lost.
+    lost: Option<u64>,
+    pub standing: Standing,
+    /// Its work is done; it still serves its shards.
+    pub finished: bool,
+    pub draining: bool,
+    /// Lives that have ended.
+    ended_lives: u32,
+}
+
+/// Whether a member counts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Standing {
+    /// Not heard of yet.
+    #[default]
+    Awaited,
+    /// Heard of.
+    Live,
+    /// Lost; may come back.
+    Dead,
+    /// Will not come back.
+    Gone,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+enum Phase {
+    Forming { since: u64, all_until: u64, status: BTreeMap<MemberId, Vec<ReplicaStatus>> },
+    Training,
+    Ended,
+}
+
+/// The coordinator of one gang.
+#[derive(Debug)]
+pub struct Coordinator {
+    pub(super) rules: Rules,
+    now: u64,
+    ticked: u64,
+    pub(super) generation: Generation,
+    pub(super) seats: BTreeMap<MemberId, Seat>,
+    links: BTreeMap<LinkId, MemberId>,
+    phase: Phase,
+    pub(super) view: Option<View>,
+    pub(super) rounds: Rounds,
+    /// Since when somebody waits for a round's boundary.
+    boundary_since: Option<u64>,
+    stop_at_boundary: bool,
+    first_cause: Option<FirstCause>,
+    outcome: Option<Outcome>,
+    pub(super) actions: Vec<Action>,
+}
+
+impl Coordinator {
+    /// A coordinator that waits for its members from `now` (milliseconds of a clock that never goes back).
+    pub fn new(rules: Rules, now: u64) -> Self {
+        let seats = rules.members().map(|member| (member, Seat::default())).collect();
+        let phase = Phase::Forming { since: now, all_until: now + rules.gather_ms, status: BTreeMap::new() };
+        Self {
+            rounds: Rounds::new(&rules),
+            rules,
+            now,
+            ticked: now,
+            generation: Generation(1),
+            seats,
+            links: BTreeMap::new(),
+            phase,
+            view: None,
+            boundary_since: None,
+            stop_at_boundary: false,
+            first_cause: None,
+            outcome: None,
+            actions: Vec::new(),
+        }
+    }
+
+    /// How it ended, once it has.
+    pub fn outcome(&self) -> Option<&Outcome> {
+        self.outcome.as_ref()
+    }
+
+    /// The membership that trains, or trained last.
+    pub fn view(&self) -> Option<&View> {
+        self.view.as_ref()
+    }
+
+    /// Takes an event at time `now` and says what is to be done, in order.
+    pub fn handle(&mut self, now: u64, event: Event) -> Vec<Action> {
+        self.now = self.now.max(now);
+        if self.phase == Phase::Ended {
+            self.after_the_end(event);
+            return std::mem::take(&mut self.actions);
+        }
+        match event {
+            Event::Message { link, message } => self.message(link, message),
+            Event::Lost { link } => self.lost(link),
+            Event::Cancel => self.end(Outcome::Cancelled, &Stop::Cancelled),
+            Event::Drain(None) => self.want_boundary(true),
+            Event::Drain(Some(member)) => {
+                if let Some(seat) = self.seats.get_mut(&member) {
+                    seat.draining = true;
+                    self.want_boundary(false);
+                }
+            }
+            Event::TasksLost(members) => {
+                for member in members {
+                    if self
+                        .seats
+                        .get(&member)
+                        .is_some_and(|s| s.standing == Standing::Live && s.link.is_none())
+                    {
+                        self.dead(member, "its task has ended");
+                    }
+                }
+            }
+            Event::Tick => self.tick(),
+        }
+        self.settle();
+        std::mem::take(&mut self.actions)
+    }
+
+    /// The same as [`Event::Tick`]; call it at least every `heartbeat_ms`.
+    pub fn tick_at(&mut self, now: u64) -> Vec<Action> {
+        self.handle(now, Event::Tick)
+    }
+
+    fn message(&mut self, link: LinkId, message: ToCoordinator) {
+        let hello = match message {
+            ToCoordinator::Hello(hello) => return self.hello(link, hello),
+            other => other,
+        };
+        let Some(member) = self.links.get(&link).copied() else {
+            return self.actions.push(Action::Close { link });
+        };
+        if let Some(seat) = self.seats.get_mut(&member) {
+            seat.heard = self.now;
+        }
+        match hello {
+            ToCoordinator::Hello(_) => {}
+            ToCoordinator::Heartbeat => self.send(member, ToMember::Heartbeat),
+            ToCoordinator::Status { generation, replicas } => {
+                if let Phase::Forming { status, .. } = &mut self.phase
+                    && generation == self.generation
+                {
+                    status.insert(member, replicas);
+                }
+            }
+            ToCoordinator::Report(bytes) => self.actions.push(Action::Report { member, bytes }),
+            ToCoordinator::Leave(leave) => self.leave(member, leave),
+            call => self.call(member, call),
+        }
+    }
+
+    /// What ranks say while they train.
+    fn call(&mut self, member: MemberId, call: ToCoordinator) {
+        if self.phase != Phase::Training {
+            return;
+        }
+        let verdict = self.rounds.call(self.now, member, call, self.boundary_since.is_some());
+        match verdict {
+            Verdict::Tell(told) => {
+                for (member, message) in told {
+                    self.send(member, message);
+                }
+            }
+            Verdict::Boundary(told) => {
+                for (member, message) in told {
+                    self.send(member, message);
+                }
+                self.boundary();
+            }
+            Verdict::Fail(reason) => self.fail(None, &reason),
+        }
+    }
+
+    /// Somebody wants to come or go between two rounds.
+    fn want_boundary(&mut self, stop: bool) {
+        self.stop_at_boundary |= stop;
+        self.boundary_since.get_or_insert(self.now);
+        if self.phase != Phase::Training || !self.rounds.has_started() {
+            self.boundary();
+        }
+    }
+
+    fn boundary(&mut self) {
+        self.boundary_since = None;
+        if self.stop_at_boundary {
+            return self.end(Outcome::Cancelled, &Stop::Drained);
+        }
+        self.reform();
+    }
+
+    fn hello(&mut self, link: LinkId, hello: Hello) {
+        let member = hello.member;
+        if hello.run != self.rules.run {
+            return self.turn_away(link, Stop::Fenced);
+        }
+        let role = self.rules.role(member);
+        let Some(seat) = self.seats.get_mut(&member).filter(|_| role == Some(hello.role)) else {
+            let reason = format!("{member} as {:?} is not wanted in this gang", hello.role);
+            return self.turn_away(link, Stop::Failed(Reason::Other(reason)));
+        };
+        let known = seat.hello.as_ref().map(|h| h.incarnation);
+        if known.is_some_and(|known| hello.incarnation < known) || seat.standing == Standing::Gone {
+            return self.turn_away(link, Stop::Fenced);
+        }
+        let is_new = known != Some(hello.incarnation);
+        let old_link = seat.link.take();
+        let replaced = is_new && seat.standing == Standing::Live;
+        if replaced {
+            seat.ended_lives += 1;
+        }
+        let too_often = is_new && seat.ended_lives > self.rules.max_rank_restarts;
+        if too_often {
+            seat.standing = Standing::Gone;
+        } else {
+            if is_new {
+                seat.finished = false;
+            }
+            seat.standing = Standing::Live;
+            (seat.heard, seat.lost, seat.link) = (self.now, None, Some(link));
+            seat.hello = Some(hello);
+            self.links.insert(link, member);
+        }
+        if let Some(old) = old_link.filter(|old| *old != link) {
+            self.links.remove(&old);
+            if is_new {
+                self.actions.push(Action::Send { link: old, message: ToMember::Stop(Stop::Fenced) });
+            }
+            self.actions.push(Action::Close { link: old });
+        }
+        if too_often {
+            let reason =
+                format!("{member} has been started more than {} times", self.rules.max_rank_restarts + 1);
+            self.turn_away(link, Stop::Failed(Reason::Other(reason)));
+        }
+        self.welcome(member, is_new && !replaced);
+    }
+
+    /// A member is here, by a new connection.
+    fn welcome(&mut self, member: MemberId, late: bool) {
+        if let Phase::Forming { status, .. } = &mut self.phase {
+            // What it has told by another connection, it tells again.
+            status.remove(&member);
+            let generation = self.generation;
+            return self.send(member, ToMember::Freeze { generation });
+        }
+        let in_view = self.view.as_ref().is_some_and(|view| view.attendant(member).is_some());
+        if late || !in_view { self.want_boundary(false) } else { self.reform() }
+    }
+
+    fn turn_away(&mut self, link: LinkId, stop: Stop) {
+        self.links.remove(&link);
+        self.actions.push(Action::Send { link, message: ToMember::Stop(stop) });
+        self.actions.push(Action::Close { link });
+    }
+
+    fn lost(&mut self, link: LinkId) {
+        let Some(member) = self.links.remove(&link) else { return };
+        let Some(seat) = self.seats.get_mut(&member).filter(|seat| seat.link == Some(link)) else { return };
+        seat.link = None;
+        seat.lost = Some(self.now);
+        if seat.standing == Standing::Live {
+            // What was on its way is lost: the view is over, whether the member comes back or not.
+            self.reform();
+        }
+    }
+
+    fn leave(&mut self, member: MemberId, leave: Leave) {
+        match leave {
+            Leave::Finished => {
+                if let Some(seat) = self.seats.get_mut(&member) {
+                    seat.finished = true;
+                }
+                if let Phase::Forming { .. } = self.phase {
+                    self.settle();
+                }
+            }
+            Leave::Stopped => self.remove(member, Standing::Gone),
+            Leave::Failed(failure) => self.failed(member, failure),
+        }
+    }
+
+    fn failed(&mut self, member: MemberId, failure: Failure) {
+        let Failure { reason, permanent, log_tail } = failure;
+        self.actions.push(Action::Note(format!("{member} failed: {reason}")));
+        self.first_cause.get_or_insert(FirstCause { member: Some(member), reason, log_tail });
+        if permanent {
+            return self.fail(Some(member), &Reason::Left { member });
+        }
+        self.bury(member);
+    }
+
+    /// A member is taken for dead: whatever it still says is refused.
+    fn dead(&mut self, member: MemberId, why: &str) {
+        let Some(seat) = self.seats.get(&member) else { return };
+        self.actions.push(Action::Note(format!("{member} is lost: {why}")));
+        if let Some(hello) = &seat.hello {
+            let incarnation = hello.incarnation;
+            self.actions.push(Action::Cancel { member, incarnation });
+        }
+        self.bury(member);
+    }
+
+    /// A life has ended; another may come.
+    fn bury(&mut self, member: MemberId) {
+        let most = self.rules.max_rank_restarts;
+        let Some(seat) = self.seats.get_mut(&member) else { return };
+        seat.ended_lives += 1;
+        let again = seat.ended_lives <= most && !seat.draining;
+        self.remove(member, if again { Standing::Dead } else { Standing::Gone });
+        if again {
+            self.actions.push(Action::Replace { member });
+        }
+    }
+
+    fn remove(&mut self, member: MemberId, standing: Standing) {
+        let Some(seat) = self.seats.get_mut(&member) else { return };
+        seat.standing = standing;
+        seat.lost = None;
+        if let Some(link) = seat.link.take() {
+            self.links.remove(&link);
+            self.actions.push(Action::Send { link, message: ToMember::Stop(Stop::Fenced) });
+            self.actions.push(Action::Close { link });
+        }
+        if let Phase::Forming { status, .. } = &mut self.phase {
+            status.remove(&member);
+        }
+        if self.view.as_ref().is_some_and(|view| view.attendant(member).is_some()) {
+            self.reform();
+        }
+    }
+
+    fn tick(&mut self) {
+        let Rules { dead_ms, reconnect_ms, deadline_ms, boundary_ms, .. } = self.rules;
+        let now = self.now;
+        // A process that was stopped has heard nobody: that is not their fault.
+        let gap = now.saturating_sub(self.ticked);
+        self.ticked = now;
+        if gap > dead_ms / 2 {
+            for seat in self.seats.values_mut() {
+                seat.heard = (seat.heard + gap).min(now);
+                seat.lost = seat.lost.map(|lost| (lost + gap).min(now));
+            }
+        }
+        let due = |seat: &Seat| match seat.lost {
+            _ if seat.standing != Standing::Live => None,
+            Some(lost) if now >= lost + reconnect_ms => Some("its connection was lost"),
+            _ if now >= seat.heard + dead_ms => Some("it was silent"),
+            _ => None,
+        };
+        let dead: Vec<_> = self.seats.iter().filter_map(|(m, seat)| Some((*m, due(seat)?))).collect();
+        for (member, why) in dead {
+            self.dead(member, why);
+        }
+        if self.boundary_since.is_some_and(|since| now >= since + boundary_ms)
+            && self.phase == Phase::Training
+        {
+            self.boundary();
+        }
+        let seconds = deadline_ms as f64 / 1000.0;
+        let late = match &self.phase {
+            Phase::Forming { since, .. } if now >= since + deadline_ms => {
+                Some(Reason::Late { what: "members".into(), seconds, missing: self.missing() })
+            }
+            Phase::Training => self.rounds.late(now, deadline_ms).map(|(what, missing)| Reason::Late {
+                what: what.into(),
+                seconds,
+                missing,
+            }),
+            _ => None,
+        };
+        if let Some(reason) = late {
+            self.fail(None, &reason);
+        }
+    }
+
+    /// Members that are not here, or have not told what they hold.
+    pub(super) fn missing(&self) -> Vec<MemberId> {
+        let told = |member: &MemberId| match &self.phase {
+            Phase::Forming { status, .. } => status.contains_key(member),
+            _ => true,
+        };
+        let away = |(member, seat): (&MemberId, &Seat)| {
+            (seat.standing != Standing::Live || !told(member)).then_some(*member)
+        };
+        self.seats.iter().filter_map(away).collect()
+    }
+
+    /// The view is over: its members freeze and tell what they hold.
+    fn reform(&mut self) {
+        if self.phase != Phase::Training {
+            return;
+        }
+        self.generation = self.generation.next();
+        self.boundary_since = None;
+        self.phase = Phase::Forming { since: self.now, all_until: self.now, status: BTreeMap::new() };
+        let generation = self.generation;
+        let live: Vec<MemberId> = self.live().map(|(member, _)| member).collect();
+        for member in live {
+            self.send(member, ToMember::Freeze { generation });
+        }
+    }
+
+    pub(super) fn live(&self) -> impl Iterator<Item = (MemberId, &Seat)> {
+        self.seats.iter().filter(|(_, s)| s.standing == Standing::Live).map(|(member, seat)| (*member, seat))
+    }
+
+    pub(super) fn send(&mut self, member: MemberId, message: ToMember) {
+        // Without a connection there will be another view.
+        if let Some(link) = self.seats.get(&member).and_then(|seat| seat.link) {
+            self.actions.push(Action::Send { link, message });
+        }
+    }
+
+    /// What follows from where things stand, whatever led there.
+    fn settle(&mut self) {
+        if self.phase == Phase::Ended || self.ended_by_itself() {
+            return;
+        }
+        if self.phase == Phase::Training {
+            let done = |member: MemberId| self.seats.get(&member).is_some_and(|seat| seat.finished);
+            if let Some(member) = self.rounds.waits_for(done) {
+                if self.rules.min_ranks == self.rules.ranks {
+                    return self.fail(Some(member), &Reason::Left { member });
+                }
+                self.reform();
+            }
+        }
+        if let Phase::Forming { all_until, status, .. } = &self.phase {
+            let told = self.live().all(|(member, seat)| seat.link.is_some() && status.contains_key(&member));
+            let all = self.now >= *all_until || self.seats.values().all(|s| s.standing != Standing::Awaited);
+            if told && all && self.are_enough() {
+                let status = status.clone();
+                self.phase = Phase::Training;
+                self.form(&status);
+            }
+        }
+    }
+
+    /// Everybody has finished, or those who could come are too few for good.
+    fn ended_by_itself(&mut self) -> bool {
+        let ranks =
+            || self.live().filter(|(_, seat)| seat.hello.as_ref().is_some_and(|h| h.role == Role::Rank));
+        let leader = self.view.as_ref().and_then(View::leader);
+        if ranks().count() > 0 && ranks().all(|(_, seat)| seat.finished) {
+            match leader.filter(|l| !self.seats.get(l).is_some_and(|seat| seat.finished)) {
+                None => self.end(Outcome::Finished, &Stop::Finished),
+                Some(member) => {
+                    let reason = format!("{member} led the gang and was lost before its work was done");
+                    self.fail(Some(member), &Reason::Other(reason));
+                }
+            }
+            return true;
+        }
+        let wanted = self.seats.iter().filter(|(m, _)| self.rules.role(**m) == Some(Role::Rank));
+        let possible = wanted.filter(|(_, seat)| seat.standing != Standing::Gone).count();
+        if possible < self.rules.min_ranks as usize {
+            let gone = self.seats.iter().find(|(_, seat)| seat.standing == Standing::Gone).map(|(m, _)| *m);
+            let reason =
+                gone.map_or(Reason::Other("too few ranks are left".into()), |member| Reason::Left { member });
+            self.fail(gone, &reason);
+            return true;
+        }
+        false
+    }
+
+    fn are_enough(&self) -> bool {
+        let ranks = self.live().filter(|(member, _)| self.rules.role(*member) == Some(Role::Rank));
+        let (mut all, mut train) = (0, 0);
+        for (_, seat) in ranks {
+            all += 1;
+            train += u32::from(!seat.finished && !seat.draining);
+        }
+        all >= self.rules.min_ranks && train > 0
+    }
+
+    pub(super) fn fail(&mut self, member: Option<MemberId>, reason: &Reason) {
+        let cause = FirstCause { member, reason: reason.to_string(), log_tail: Vec::new() };
+        let cause = self.first_cause.clone().unwrap_or(cause);
+        self.end(Outcome::Failed(cause), &Stop::Failed(reason.clone()));
+    }
+
+    fn end(&mut self, outcome: Outcome, stop: &Stop) {
+        if self.phase == Phase::Ended {
+            return;
+        }
+        self.phase = Phase::Ended;
+        let live: Vec<MemberId> = self.live().map(|(member, _)| member).collect();
+        for member in live {
+            self.send(member, ToMember::Stop(stop.clone()));
+        }
+        self.outcome = Some(outcome.clone());
+        self.actions.push(Action::Ended(outcome));
+    }
+
+    /// Whoever still comes is told how it ended.
+    fn after_the_end(&mut self, event: Event) {
+        let Event::Message { link, message: ToCoordinator::Hello(_) } = event else { return };
+        let stop = match &self.outcome {
+            Some(Outcome::Finished) => Stop::Finished,
+            Some(Outcome::Failed(cause)) => Stop::Failed(Reason::Other(cause.reason.clone())),
+            Some(Outcome::Cancelled) | None => Stop::Cancelled,
+        };
+        self.turn_away(link, stop);
+    }
+
+    /// Who is in, for a view.
+    pub(super) fn attendants(&self) -> Vec<Attendant> {
+        let attendant = |(member, seat): (MemberId, &Seat)| {
+            let hello = seat.hello.as_ref()?;
+            let (incarnation, role, address) = (hello.incarnation, hello.role, hello.address);
+            // One that has finished, or is drained, only serves its shards.
+            let role = if seat.finished || seat.draining { Role::Shards } else { role };
+            Some(Attendant { member, incarnation, role, address, host: hello.host.clone() })
+        };
+        self.live().filter_map(attendant).collect()
+    }
+}
+
+/// What people want to know of a gang.
+#[derive(Clone, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
+pub struct GangState {
+    /// `forming`, `training` or `ended`.
+    pub phase: String,
+    /// Number of the membership.
+    pub generation: Generation,
+    /// Passes over the rows that are done.
+    pub epoch: u64,
+    /// Rounds that are closed.
+    pub round: u64,
+    /// Samples of this pass.
+    pub samples: u64,
+    /// Every wanted member.
+    pub members: Vec<MemberState>,
+    /// What is waited for; none: nothing.
+    pub waiting: Option<String>,
+    /// Whom for.
+    pub waiting_for: Vec<MemberId>,
+}
+
+/// What people want to know of a member.
+#[derive(Clone, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
+pub struct MemberState {
+    /// Which.
+    pub member: MemberId,
+    /// What it does.
+    pub role: Role,
+    /// `awaited`, `live`, `dead` or `gone`; `finished`, `draining`, `disconnected` for a live one.
+    pub standing: String,
+    /// Where.
+    pub host: String,
+    /// Its process.
+    pub pid: u32,
+    /// Since it was heard.
+    pub silent_ms: u64,
+    /// Lives that have ended.
+    pub ended_lives: u32,
+}
+
+impl Coordinator {
+    /// Who is in, which round is open, who is waited for.
+    pub fn state(&self) -> GangState {
+        let (phase, waiting, waiting_for) = match &self.phase {
+            Phase::Forming { .. } => ("forming", Some("members"), self.missing()),
+            Phase::Training => match self.rounds.open() {
+                Some((what, missing)) => ("training", Some(what), missing),
+                None => ("training", None, Vec::new()),
+            },
+            Phase::Ended => ("ended", None, Vec::new()),
+        };
+        let position = self.rounds.position();
+        GangState {
+            phase: phase.into(),
+            generation: self.generation,
+            epoch: position.map_or(0, |p| p.epoch),
+            round: position.map_or(0, |p| p.round),
+            samples: position.map_or(0, |p| p.totals.samples),
+            members: self.seats.iter().map(|(member, seat)| self.member_state(*member, seat)).collect(),
+            waiting: waiting.map(str::to_owned),
+            waiting_for,
+        }
+    }
+
+    fn member_state(&self, member: MemberId, seat: &Seat) -> MemberState {
+        let standing = match seat.standing {
+            Standing::Awaited => "awaited",
+            Standing::Live if seat.link.is_none() => "disconnected",
+            Standing::Live if seat.finished => "finished",
+            Standing::Live if seat.draining => "draining",
+            Standing::Live => "live",
+            Standing::Dead => "dead",
+            Standing::Gone => "gone",
+        };
+        MemberState {
+            member,
+            role: self.rules.role(member).unwrap_or(Role::Rank),
+            standing: standing.into(),
+            host: seat.hello.as_ref().map(|h| h.host.clone()).unwrap_or_default(),
+            pid: seat.hello.as_ref().map_or(0, |h| h.pid),
+            silent_ms: self.now.saturating_sub(seat.heard),
+            ended_lives: seat.ended_lives,
+        }
+    }
+}

@@ -1,0 +1,429 @@
+//! What members and coordinator say to each other, over one ordered connection per member.
+//!
+//! ```text
+//!   member                               coordinator
+//!     │ Hello ─────────────────────────────► │   first message of every connection
+//!     │ Heartbeat ─────────────────────────► │   every 500 ms
+//!     │ ◄──────────────────────────── Freeze │   the membership changes: refuse older generations
+//!     │ Status ────────────────────────────► │   which versions of which shards are here
+//!     │ ◄────────────────────────────── View │   who is in, who holds what, from which version
+//!     │ Join ──────────────────────────────► │   all ranks: here with so many parameters
+//!     │ ◄─────────────────────────── Started │   position: go on from here
+//!     │ Take ──────────────────────────────► │
+//!     │ ◄───────────────────────────── Taken │   a lease on rows
+//!     │ Closing ───────────────────────────► │   what this rank brings to the round
+//!     │ ◄──────────────────────────── Closed │   what all brought, cursors, the next lease
+//!     │ Arrive ────────────────────────────► │   barrier, sum
+//!     │ ◄──────────────────────────── Passed │
+//! ```
+//!
+//! A connection that is lost loses what was on its way; so the next `Hello` always leads to a new view, and
+//! nothing needs to be sent twice.
+
+use super::identity::{Generation, Incarnation, MemberId, Role, RunId, ShardId};
+use crate::{Lease, Position, Totals};
+use serde::{Deserialize, Serialize};
+use std::{fmt, net::SocketAddr};
+
+/// From a member to the coordinator.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub enum ToCoordinator {
+    /// Who this is. The first message of a connection, also of one after a loss.
+    Hello(Hello),
+    /// Still alive.
+    Heartbeat,
+    /// Answer to [`ToMember::Freeze`]: what this member could serve.
+    Status {
+        /// The generation that was asked for.
+        generation: Generation,
+        /// The replicas that this member holds.
+        replicas: Vec<ReplicaStatus>,
+    },
+    /// A rank has called `join` in this view.
+    Join {
+        /// The view.
+        generation: Generation,
+        /// Length of its parameters.
+        n_parameters: u64,
+        /// Rows of the whole training set.
+        rows: u64,
+        /// From the leader, when the view begins with [`Begin::Bring`]: where its parameters stand. It has installed
+        /// them on every shard before it says so.
+        position: Option<Position>,
+    },
+    /// A rank wants rows.
+    Take {
+        /// The view.
+        generation: Generation,
+        /// Visits, at most.
+        at_most: u64,
+    },
+    /// What a rank brings to a round.
+    Closing {
+        /// The view.
+        generation: Generation,
+        /// Sync: number of the round; else this rank's clock.
+        round: u64,
+        /// Samples in its gradient.
+        samples: u64,
+        /// Loss summed over them.
+        loss: f64,
+        /// Visits that the gradient was computed on.
+        taken: Vec<Lease>,
+        /// A step of the leader for which nobody waits.
+        alone: bool,
+        /// Visits wanted for the next round, at most; 0: none, or more than enough are at hand.
+        want: u64,
+    },
+    /// A rank has come to where all ranks meet.
+    Arrive {
+        /// The view.
+        generation: Generation,
+        /// For what.
+        meeting: Meeting,
+    },
+    /// Word from the trainer to the driver (progress), as it is; best effort.
+    Report(Vec<u8>),
+    /// This member's work is over. It serves its shards until [`ToMember::Stop`] if it has only finished.
+    Leave(Leave),
+}
+
+/// Who a member is and where it can be reached.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Hello {
+    /// The run it was started for.
+    pub run: RunId,
+    /// Its row of the gang.
+    pub member: MemberId,
+    /// Its life.
+    pub incarnation: Incarnation,
+    /// What it does.
+    pub role: Role,
+    /// The newest view it has heard of.
+    pub generation: Generation,
+    /// Where the others reach its shards; none within a process.
+    pub address: Option<SocketAddr>,
+    /// Host, for people and for reductions within a host.
+    pub host: String,
+    /// Process, for people.
+    pub pid: u32,
+}
+
+/// Where all ranks meet.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub enum Meeting {
+    /// End of an epoch or of a warm-up.
+    Synchronise,
+    /// All ranks have fetched what [`Meeting::Synchronise`] led to (asynchronous modes: nobody pushes before).
+    Fetched,
+    /// Element-wise sum.
+    Sum(Vec<f64>),
+}
+
+impl Meeting {
+    /// The method of [`GradientSync`](crate::GradientSync) behind it, for messages.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::Synchronise | Self::Fetched => "synchronise",
+            Self::Sum(_) => "sum",
+        }
+    }
+}
+
+/// Why a member goes.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub enum Leave {
+    /// Its work is done.
+    Finished,
+    /// It was asked to.
+    Stopped,
+    /// It failed.
+    Failed(Failure),
+}
+
+/// Why a member failed, with the end of its log.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Failure {
+    /// One sentence.
+    pub reason: String,
+    /// Every member would fail in the same way (settings, data): restarts are of no use.
+    pub permanent: bool,
+    /// Last lines of its log.
+    pub log_tail: Vec<String>,
+}
+
+/// What a member can serve of a shard.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ReplicaStatus {
+    /// The shard.
+    pub shard: ShardId,
+    /// Newest version that is whole.
+    pub newest: u64,
+    /// The version before it is here as well.
+    pub has_previous: bool,
+    /// The view in which it last took part: one that missed a view may hold what was undone since.
+    pub generation: Generation,
+}
+
+impl ReplicaStatus {
+    /// Whether this replica can show version `version`.
+    pub fn shows(&self, version: u64) -> bool {
+        version == self.newest || (self.has_previous && version + 1 == self.newest)
+    }
+}
+
+/// From the coordinator to a member.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub enum ToMember {
+    /// Answer to a heartbeat.
+    Heartbeat,
+    /// Refuse all of older generations and tell what you hold.
+    Freeze {
+        /// The generation that is being formed.
+        generation: Generation,
+    },
+    /// A new membership.
+    View(View),
+    /// All ranks have joined: training goes on from here.
+    Started {
+        /// The view.
+        generation: Generation,
+        /// The position that the parameters stand for.
+        position: Position,
+    },
+    /// Answer to [`ToCoordinator::Take`].
+    Taken {
+        /// The view.
+        generation: Generation,
+        /// `None`: nothing is left for this rank in this epoch now.
+        lease: Option<Lease>,
+    },
+    /// A round is closed.
+    Closed {
+        /// The view.
+        generation: Generation,
+        /// Number of the round, as in [`ToCoordinator::Closing`].
+        round: u64,
+        /// Updates of the parameters before it.
+        updates: u64,
+        /// Samples of all ranks (asynchronous modes: of this rank).
+        samples: u64,
+        /// Loss summed over them.
+        loss: f64,
+        /// No visit of the epoch is left.
+        finished: bool,
+        /// Where training stands after it.
+        position: Position,
+        /// The next lease, if one was wanted and is to be had.
+        lease: Option<Lease>,
+    },
+    /// All ranks have come.
+    Passed {
+        /// The view.
+        generation: Generation,
+        /// What came of it.
+        meeting: Passed,
+    },
+    /// This member shall go.
+    Stop(Stop),
+}
+
+/// What came of a meeting.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub enum Passed {
+    /// Of [`Meeting::Synchronise`].
+    Synchronise {
+        /// The version that all ranks take (sync mode).
+        version: u64,
+        /// Samples and losses of all ranks since the last one.
+        totals: Totals,
+        /// Where training stands.
+        position: Position,
+    },
+    /// Of [`Meeting::Fetched`].
+    Fetched,
+    /// The sum over the ranks.
+    Sum(Vec<f64>),
+}
+
+/// Why a member is asked to go.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub enum Stop {
+    /// Another life of the same member, or a newer view, has taken its place.
+    Fenced,
+    /// Somebody cancelled the run.
+    Cancelled,
+    /// Drained: the round is closed, the place is wanted.
+    Drained,
+    /// The gang has failed.
+    Failed(Reason),
+    /// All ranks have finished.
+    Finished,
+}
+
+/// Why a gang fails, as far as its members can be told apart by it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub enum Reason {
+    /// A member left although the others need it.
+    Left {
+        /// The member.
+        member: MemberId,
+    },
+    /// Members did not come in time.
+    Late {
+        /// What was waited for.
+        what: String,
+        /// How long.
+        seconds: f64,
+        /// Who is missing.
+        missing: Vec<MemberId>,
+    },
+    /// A member brought another number of values (or rows) than the others.
+    Length {
+        /// The member.
+        member: MemberId,
+        /// To what.
+        what: String,
+        /// What it brought.
+        found: u64,
+        /// What the others brought.
+        expected: u64,
+    },
+    /// Two members called different methods.
+    Order {
+        /// The member that came second.
+        member: MemberId,
+        /// What it called.
+        called: String,
+        /// The member that came first.
+        peer: MemberId,
+        /// What that one called.
+        peer_called: String,
+    },
+    /// Anything else, in one sentence.
+    Other(String),
+}
+
+impl fmt::Display for Reason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Left { member } => write!(f, "{member} has left the gang, which needs it"),
+            Self::Late { what, seconds, missing } => {
+                write!(f, "waited {seconds} s for {what}; missing: {}", names(missing))
+            }
+            Self::Length { member, what, found, expected } => {
+                write!(f, "{member} brought {found} values to {what}, expected {expected}")
+            }
+            Self::Order { member, called, peer, peer_called } => {
+                write!(f, "{member} called {called} while {peer} called {peer_called}")
+            }
+            Self::Other(reason) => f.write_str(reason),
+        }
+    }
+}
+
+/// Members in words.
+pub(crate) fn names(members: &[MemberId]) -> String {
+    members.iter().map(MemberId::to_string).collect::<Vec<_>>().join(", ")
+}
+
+/// A membership, who holds what, and where training goes on.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct View {
+    /// Its number.
+    pub generation: Generation,
+    /// Who is in, by member.
+    pub members: Vec<Attendant>,
+    /// Who holds which shard.
+    pub placement: Placement,
+    /// The version that it begins with (asynchronous modes: every shard has one of its own).
+    pub version: u64,
+    /// Where that version comes from.
+    pub begin: Begin,
+}
+
+impl View {
+    /// Those that train, in rank order.
+    pub fn ranks(&self) -> impl Iterator<Item = MemberId> {
+        self.members.iter().filter(|m| m.role == Role::Rank).map(|m| m.member)
+    }
+
+    /// The rank that brings parameters and writes checkpoints: the lowest.
+    pub fn leader(&self) -> Option<MemberId> {
+        self.ranks().next()
+    }
+
+    /// Where `member` can be reached.
+    pub fn attendant(&self, member: MemberId) -> Option<&Attendant> {
+        self.members.iter().find(|m| m.member == member)
+    }
+}
+
+/// A member of a view.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Attendant {
+    /// Its row of the gang.
+    pub member: MemberId,
+    /// Its life.
+    pub incarnation: Incarnation,
+    /// What it does.
+    pub role: Role,
+    /// Where its shards are reached.
+    pub address: Option<SocketAddr>,
+    /// Its host.
+    pub host: String,
+}
+
+/// Who holds which shard, by shard.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Placement {
+    /// By shard.
+    pub holders: Vec<Holders>,
+}
+
+/// Who holds a shard.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Holders {
+    /// Answers the ranks.
+    pub primary: MemberId,
+    /// Keeps a copy; none where there is nobody else.
+    pub backup: Option<MemberId>,
+    /// The backup lacks the version: the primary installs it.
+    pub copy: bool,
+    /// The version that the holders have (nothing with [`Begin::Bring`]).
+    pub version: u64,
+}
+
+/// Where a view's parameters come from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Begin {
+    /// The leader brings them: fresh ones, or those of a checkpoint.
+    Bring {
+        /// The gang had trained, and lost a shard with all its replicas.
+        lost: bool,
+    },
+    /// The primaries have them.
+    Held,
+}
+
+/// How a run ended.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub enum Outcome {
+    /// All ranks finished.
+    Finished,
+    /// Somebody cancelled it.
+    Cancelled,
+    /// It failed.
+    Failed(FirstCause),
+}
+
+/// What failed first.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct FirstCause {
+    /// The member that failed; none for a deadline of the whole gang.
+    pub member: Option<MemberId>,
+    /// One sentence: what is wrong, who is missing, what to do.
+    pub reason: String,
+    /// Last lines of that member's log.
+    pub log_tail: Vec<String>,
+}
