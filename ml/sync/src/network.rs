@@ -17,6 +17,7 @@ pub mod frame;
 mod handshake;
 mod listener;
 mod mesh;
+mod native;
 mod seal;
 mod stream;
 

@@ -8,7 +8,10 @@
 //! nothing stands between a slice and the kernel. Deadlines are those of progress: they pass when not one byte
 //! moves for so long, however large the tensor is.
 
-use super::frame::{Codec, Dtype, HEADER, Header};
+use super::{
+    frame::{Codec, Dtype, HEADER, Header},
+    native::{put_bf16, put_f32, take_bf16, take_f32},
+};
 use crate::{Error, Result};
 use half::{bf16, slice::HalfFloatSliceExt};
 use std::{
@@ -422,55 +425,6 @@ impl Closer {
         let _ = self.0.read(&mut [0; 64]);
     }
 }
-
-// Numbers are little-endian on the wire, so where memory is little-endian too they go as they are.
-#[cfg(target_endian = "little")]
-mod native {
-    use half::bf16;
-
-    pub fn put_f32<E>(values: &[f32], put: impl FnOnce(&[u8]) -> Result<(), E>) -> Result<(), E> {
-        put(bytemuck::cast_slice(values))
-    }
-
-    pub fn put_bf16<E>(values: &[bf16], put: impl FnOnce(&[u8]) -> Result<(), E>) -> Result<(), E> {
-        put(bytemuck::cast_slice(values))
-    }
-
-    pub fn take_f32<E>(values: &mut [f32], take: impl FnOnce(&mut [u8]) -> Result<(), E>) -> Result<(), E> {
-        take(bytemuck::cast_slice_mut(values))
-    }
-
-    pub fn take_bf16<E>(values: &mut [bf16], take: impl FnOnce(&mut [u8]) -> Result<(), E>) -> Result<(), E> {
-        take(bytemuck::cast_slice_mut(values))
-    }
-}
-
-#[cfg(not(target_endian = "little"))]
-mod native {
-    use half::bf16;
-
-    pub fn put_f32<E>(values: &[f32], mut put: impl FnMut(&[u8]) -> Result<(), E>) -> Result<(), E> {
-        values.iter().try_for_each(|value| put(&value.to_le_bytes()))
-    }
-
-    pub fn put_bf16<E>(values: &[bf16], mut put: impl FnMut(&[u8]) -> Result<(), E>) -> Result<(), E> {
-        values.iter().try_for_each(|value| put(&value.to_le_bytes()))
-    }
-
-    pub fn take_f32<E>(values: &mut [f32], take: impl FnOnce(&mut [u8]) -> Result<(), E>) -> Result<(), E> {
-        take(bytemuck::cast_slice_mut(values))?;
-        values.iter_mut().for_each(|value| *value = f32::from_bits(value.to_bits().swap_bytes()));
-        Ok(())
-    }
-
-    pub fn take_bf16<E>(values: &mut [bf16], take: impl FnOnce(&mut [u8]) -> Result<(), E>) -> Result<(), E> {
-        take(bytemuck::cast_slice_mut(values))?;
-        values.iter_mut().for_each(|value| *value = bf16::from_bits(value.to_bits().swap_bytes()));
-        Ok(())
-    }
-}
-
-use native::{put_bf16, put_f32, take_bf16, take_f32};
 
 #[cfg(test)]
 mod tests {
