@@ -14,9 +14,19 @@ fn main() {
         .client_streaming()
         .server_streaming()
         .build();
-    Builder::new().compile(&[Service::builder()
-        .package("voxelflow.wire_bench")
-        .name("Wire")
-        .method(echo)
-        .build()]);
+    let attend = Method::builder()
+        .name("attend")
+        .route_name("Attend")
+        .input_type("crate::protocol::ToCoordinator")
+        .output_type("crate::protocol::ToMember")
+        .codec_path("crate::network::PostcardCodec")
+        .client_streaming()
+        .server_streaming()
+        .build();
+    let service =
+        |package, name, method| Service::builder().package(package).name(name).method(method).build();
+    Builder::new().compile(&[
+        service("voxelflow.gang", "Control", attend),
+        service("voxelflow.wire_bench", "Wire", echo),
+    ]);
 }

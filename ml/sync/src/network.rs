@@ -12,6 +12,8 @@
 mod cluster_credentials;
 mod codec;
 mod communicator;
+mod control;
+mod control_client;
 mod credentials;
 pub mod frame;
 mod handshake;
@@ -23,6 +25,8 @@ mod stream;
 
 pub use codec::{PostcardCodec, PostcardDecoder, PostcardEncoder};
 pub use communicator::{Bound, NetworkCommunicator};
+pub use control::{Attendance, ControlServer, Outbox};
+pub use control_client::{ControlClient, ControlEvent};
 pub use credentials::{JobCredentials, Security, Token, server_name};
 pub use handshake::Passport;
 pub use listener::{Listener, Visitors};
