@@ -6,6 +6,7 @@ mod deploy;
 mod example_01;
 mod layers;
 mod program;
+mod taken_up;
 mod unchanged;
 mod whole_brain;
 mod wrong_inputs;

@@ -64,6 +64,7 @@ impl Engine {
             let state = context.state_ref();
             let mut state = state.write();
             let config = state.config_mut();
+            planner.prepare(config);
             config.set_extension(Arc::clone(&accumulators));
             config.set_extension(Arc::clone(&broadcasts));
         }

@@ -2,7 +2,10 @@
 //! what they compute is known on the other side only.
 
 use arrow::datatypes::DataType;
-use datafusion::logical_expr::{LogicalPlan, ScalarUDF};
+use datafusion::{
+    logical_expr::{LogicalPlan, ScalarUDF},
+    prelude::SessionConfig,
+};
 use serde_json::{Map, Value};
 use std::{error::Error, fmt, path::PathBuf, sync::Arc};
 
@@ -84,6 +87,11 @@ pub trait StagePlanner: fmt::Debug + Send + Sync {
     ) -> Option<DataType> {
         let _ = (request, function, arguments);
         None
+    }
+    /// Puts into a session's configuration what plans of these stages look for there while they run; called once for
+    /// every session, also those of executors.
+    fn prepare(&self, config: &mut SessionConfig) {
+        let _ = config;
     }
     /// Other functions over series that the stages bring, for example `pearson_r(a, b)`.
     fn series_functions(&self) -> Vec<Arc<ScalarUDF>>;

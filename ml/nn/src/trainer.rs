@@ -257,7 +257,7 @@ impl<'a> Trainer<'a> {
             for step in self.position.round..steps {
                 let rows = self.visits.of_warm_up(step, place.of, self.minibatch());
                 if !rows.is_empty() {
-                    self.step(&rows, true)?;
+                    self.step(&rows, &[], true)?;
                 }
             }
         }
@@ -281,8 +281,10 @@ impl<'a> Trainer<'a> {
                 return if self.in_rounds() && self.keeps_checkpoints() { self.save() } else { Ok(()) };
             }
             let lease = self.gang.sync.lease(self.minibatch())?;
-            let rows = lease.map(|lease| self.visits.of(&lease)).unwrap_or_default();
-            let round = self.step(&rows, false)?;
+            let rows = lease.as_ref().map(|lease| self.visits.of(lease)).unwrap_or_default();
+            let minibatch = self.minibatch();
+            let next = lease.map(|lease| self.visits.after(&lease, minibatch)).unwrap_or_default();
+            let round = self.step(&rows, &next, false)?;
             if rows.is_empty() && round.finished {
                 return Ok(());
             }
@@ -292,13 +294,14 @@ impl<'a> Trainer<'a> {
         }
     }
 
-    /// One minibatch, and the round that it is part of.
-    fn step(&mut self, rows: &[usize], alone: bool) -> Result<Round> {
+    /// One minibatch, and the round that it is part of; `next` will probably be the minibatch after it.
+    fn step(&mut self, rows: &[usize], next: &[usize], alone: bool) -> Result<Round> {
         self.gang.check_cancelled()?;
         let clock = Instant::now();
         self.series.resize(rows.len() * self.objective.time_points(), 0.0);
         self.feed.read(rows, &mut self.series)?;
         let fed = clock.elapsed();
+        self.feed.prefetch(next);
         let loss = if rows.is_empty() {
             self.gradient.fill(0.0);
             0.0

@@ -26,6 +26,13 @@ impl Visits {
         self.rows(lease.block, lease.of_blocks, lease.epoch, lease.visits.clone())
     }
 
+    /// The rows that follow those of a lease in its block, `most` at most: probably the next lease.
+    pub fn after(&mut self, lease: &Lease, most: usize) -> Vec<usize> {
+        let length = lease.block_rows(self.rows).len();
+        let start = lease.visits.end.min(length);
+        self.rows(lease.block, lease.of_blocks, lease.epoch, start..length.min(start + most))
+    }
+
     /// Step `step` of a warm-up: minibatches of the first of `of` blocks, passes counted down from the last number,
     /// which no epoch will reach.
     pub fn of_warm_up(&mut self, step: u64, of: usize, minibatch: usize) -> Vec<usize> {
@@ -76,6 +83,9 @@ mod tests {
         let whole = here.of(&lease(0, 1, 0..33));
         assert_eq!([there.of(&lease(0, 1, 0..9)), there.of(&lease(0, 1, 9..33))].concat(), whole);
         assert_ne!(here.of(&lease(1, 1, 0..33)), whole);
+        assert_eq!(here.after(&lease(0, 1, 0..9), 4), whole[9..13]);
+        assert_eq!(here.after(&lease(0, 1, 9..30), 4), whole[30..]);
+        assert!(here.after(&lease(0, 1, 30..40), 4).is_empty());
         let mut sorted = whole;
         sorted.sort_unstable();
         assert_eq!(sorted, (34..67).collect::<Vec<_>>());

@@ -7,10 +7,13 @@ use crate::{
     series_column::{series_length, series_type},
 };
 use arrow::datatypes::DataType;
-use datafusion::logical_expr::{Extension, LogicalPlan, ScalarUDF};
+use datafusion::{
+    logical_expr::{Extension, LogicalPlan, ScalarUDF},
+    prelude::SessionConfig,
+};
 use std::{collections::BTreeSet, sync::Arc};
 use voxelflow_dataset::{OptionMap, StageError, StagePlanner, TrainRequest};
-use voxelflow_stage::{StageKind, nearest};
+use voxelflow_stage::{Estimator, StageKind, nearest};
 
 /// Plans what the stages do, by their names.
 #[derive(Clone, Debug)]
@@ -24,6 +27,11 @@ impl StageCatalog {
     pub fn new(kinds: Vec<Arc<dyn StageKind>>) -> Self {
         let kinds = Arc::new(kinds);
         Self { models: Arc::new(ModelCache::new(Arc::clone(&kinds))), kinds }
+    }
+
+    /// The stage `stage` with `options`, as a rank trains it.
+    pub(crate) fn estimator(&self, stage: &str, options: &OptionMap) -> Result<Box<dyn Estimator>, Error> {
+        Ok(self.kind(stage)?.estimator(options)?)
     }
 
     fn kind(&self, stage: &str) -> Result<&dyn StageKind, Error> {
@@ -81,6 +89,11 @@ impl StagePlanner for StageCatalog {
         let estimator = self.kind(&request.stage).ok()?.estimator(&request.options).ok()?;
         let functions = estimator.functions(time_points);
         functions.iter().find(|f| f.name == function).map(|f| series_type(f.output_length))
+    }
+
+    /// Ranks find their stage in the catalogue of the session that they run in.
+    fn prepare(&self, config: &mut SessionConfig) {
+        config.set_extension(Arc::new(self.clone()));
     }
 
     fn series_functions(&self) -> Vec<Arc<ScalarUDF>> {

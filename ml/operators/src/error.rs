@@ -1,5 +1,6 @@
 //! What can go wrong when a stage becomes a plan, or when such a plan runs.
 
+use crate::{FailureCause, RankFailure};
 use datafusion::error::DataFusionError;
 use voxelflow_dataset::StageError;
 
@@ -110,25 +111,35 @@ pub enum Error {
         /// The subjects.
         subjects: Vec<String>,
     },
-    /// A rank that failed.
-    #[error("rank {rank} of `{stage}`: {source}")]
+    /// A rank that failed, or that panicked: a defect of the stage.
+    #[error("rank {rank} {} `{stage}`: {failure}", if failure.cause == FailureCause::Panic { "panicked in stage" } else { "of" })]
     Rank {
         /// Its number.
         rank: usize,
         /// The stage that was trained.
-        stage: &'static str,
+        stage: String,
         /// What happened.
-        source: voxelflow_stage::Error,
+        failure: RankFailure,
     },
-    /// A rank that panicked: a defect of the stage.
-    #[error("rank {rank} panicked in stage `{stage}`: {message}")]
-    Panicked {
-        /// Its number.
-        rank: usize,
-        /// The stage that was trained.
-        stage: &'static str,
-        /// The panic's message.
-        message: String,
+    /// A gang that ended without a failure and without a model.
+    #[error(
+        "the ranks of model `{model}` have all left before it was trained; look at the executors' logs, then run the statement again: it goes on from the newest checkpoint"
+    )]
+    NoLeader {
+        /// The model.
+        model: String,
+    },
+    /// A session, of an executor for example, that was made without stages.
+    #[error("stage `{stage}` is not known where it is to be trained: run the same build everywhere")]
+    NoStages {
+        /// The stage.
+        stage: String,
+    },
+    /// What a rank gave back is not what a rank gives back.
+    #[error("row {row} of a rank cannot be read: run the same build everywhere")]
+    RankRow {
+        /// The row.
+        row: usize,
     },
     /// Files of the session that cannot be read or written.
     #[error("temporary file {path}: {reason}; make room, or choose another folder for temporary files")]
@@ -166,8 +177,10 @@ impl Error {
         match self {
             Self::Stage(e) => e.is_input(),
             Self::Signal(e) => e.is_input(),
-            Self::Rank { source, .. } => source.is_input(),
-            Self::Panicked { .. } | Self::Storage { .. } => false,
+            Self::Rank { failure, .. } => failure.cause == FailureCause::Input,
+            Self::Storage { .. } | Self::NoLeader { .. } | Self::NoStages { .. } | Self::RankRow { .. } => {
+                false
+            }
             _ => true,
         }
     }

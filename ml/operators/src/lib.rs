@@ -6,8 +6,9 @@
 //!   encode(dca, series), pearson_r(…)  ─► functions of a session
 //! ```
 //!
-//! A session is set up with [`extension_planners`], the functions of a [`StageCatalog`] and, to hear of
-//! progress, a [`TrainObserver`].
+//! A session is set up with [`extension_planners`], the functions of a [`StageCatalog`], what
+//! [`prepare`](voxelflow_dataset::StagePlanner::prepare) puts into its configuration (ranks find their stage there by
+//! name), and, to hear of progress, a [`TrainObserver`].
 
 mod catalog;
 mod clean;
@@ -28,5 +29,6 @@ pub use observer::TrainObserver;
 pub use planner::{OperatorsPlanner, extension_planners};
 pub use series_column::SeriesColumn;
 pub use train::{
-    GangMember, GangMemberExec, Statistics, SubjectOverlap, TrainExec, TrainJob, TrainNode, TrainOptions,
+    FailureCause, GangMember, GangMemberExec, GangOptions, RankFailure, Statistics, SubjectOverlap,
+    TrainExec, TrainJob, TrainNode, TrainOptions,
 };

@@ -1,27 +1,32 @@
 //! `TRAIN MODEL`: from a request to a plan, to a gang of ranks, to a folder with the model.
 //!
 //! ```text
-//!  TrainNode ──planned──► TrainExec ──► spool (rows of all partitions, in one order)
-//!    ├ train rows                         │ rank r reads its range, any number of times
-//!    ├ validation rows                    ▼
-//!    ├ Rank 0, Rank 1, …              threads ◄─ GradientSync ─► parameter shards
-//!    └ ParameterShard 0, …                │
-//!                                         ▼ model folder, whole or not at all; rows of history
+//!  TrainNode ──planned──► TrainExec, in the driver                          elsewhere, or in this process
+//!    ├ train rows           1. the rows' plan, spooled ────────────────────►  partitions: part files
+//!    ├ validation rows      2. their order ◄─ keys ─────────────────────────┘
+//!    ├ Rank 0, Rank 1, …    3. GangHost; the gang's plan ──────────────────►  ranks: train_rank
+//!    └ ParameterShard 0, …  4. their rows ◄─────────────────────────────────┘  the leader: model files
+//!                           5. model folder, whole or not at all; rows of history
 //! ```
 
 mod exec;
 mod gang;
 mod history;
+mod host;
 mod job;
 mod member;
 mod model_folder;
 mod node;
+mod rank;
+mod rank_row;
 mod row_order;
+mod run_record;
 mod spool;
 mod statistics;
 
 pub use exec::TrainExec;
-pub use job::{SubjectOverlap, TrainJob, TrainOptions};
+pub use job::{GangOptions, SubjectOverlap, TrainJob, TrainOptions};
 pub use member::{GangMember, GangMemberExec};
 pub use node::TrainNode;
+pub use rank_row::{FailureCause, RankFailure};
 pub use statistics::Statistics;

@@ -15,6 +15,10 @@ pub trait SeriesFeed: Send {
     /// # Errors
     /// A row number out of range, or storage that fails.
     fn read(&mut self, rows: &[usize], into: &mut [f32]) -> Result<()>;
+    /// `rows` will probably be read next: a feed that has to fetch them may begin. A guess that is wrong costs time only.
+    fn prefetch(&mut self, rows: &[usize]) {
+        let _ = rows;
+    }
 }
 
 /// Rows held in memory, `[rows, time_points]` row-major.

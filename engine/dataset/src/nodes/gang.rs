@@ -14,7 +14,11 @@
 //! [`GangRequest`].
 
 use super::only_child;
-use crate::error::{Error, Result as OwnResult, similar};
+use crate::{
+    NodeCodec,
+    error::{Error, Result as OwnResult, similar},
+    node_codec::{one_input, read_settings, write_settings},
+};
 use arrow::{
     array::{ArrayRef, AsArray, UInt64Array},
     datatypes::{DataType, Field, Schema, SchemaRef, UInt64Type},
@@ -45,6 +49,8 @@ use std::{
     },
 };
 
+/// The node's name.
+const NAME: &str = "GangExec";
 /// The column that names the members.
 const MEMBER: &str = "member";
 
@@ -234,7 +240,7 @@ impl DisplayAs for GangExec {
 
 impl ExecutionPlan for GangExec {
     fn name(&self) -> &str {
-        "GangExec"
+        NAME
     }
     fn properties(&self) -> &Arc<PlanProperties> {
         &self.properties
@@ -352,15 +358,9 @@ fn encode(plan: &dyn ExecutionPlan) -> Option<Result<Vec<u8>>> {
 }
 
 fn encode_settings(written: &Written, payload: &[u8]) -> Result<Vec<u8>> {
-    let settings = serde_json::to_vec(written).map_err(|e| DataFusionError::External(Box::new(e)))?;
+    let settings = write_settings(NAME, written)?;
     let length = u32::try_from(settings.len()).map_err(|e| DataFusionError::External(Box::new(e)))?;
     Ok([&length.to_le_bytes()[..], &settings, payload].concat())
-}
-
-fn decode_settings(bytes: &[u8]) -> Option<(Written, &[u8])> {
-    let (length, rest) = bytes.split_first_chunk::<4>()?;
-    let (settings, payload) = rest.split_at_checked(u32::from_le_bytes(*length) as usize)?;
-    Some((serde_json::from_slice(settings).ok()?, payload))
 }
 
 fn decode(
@@ -368,12 +368,16 @@ fn decode(
     inputs: &[Arc<dyn ExecutionPlan>],
     _context: &TaskContext,
 ) -> Result<Arc<dyn ExecutionPlan>> {
-    let (written, payload) = decode_settings(bytes)
-        .ok_or_else(|| DataFusionError::Plan("GangExec: its settings cannot be read".into()))?;
-    let members = only_child(inputs.to_vec(), "GangExec")?;
-    let Written { request, function } = written;
-    Ok(Arc::new(GangExec::try_new(request, &function, payload.into(), members)?))
+    let parts = bytes
+        .split_first_chunk::<4>()
+        .and_then(|(length, rest)| rest.split_at_checked(u32::from_le_bytes(*length) as usize));
+    let (settings, payload) =
+        parts.ok_or_else(|| DataFusionError::Plan(format!("{NAME} was received damaged: it is cut off")))?;
+    let Written { request, function } = read_settings(NAME, settings)?;
+    Ok(Arc::new(GangExec::try_new(request, &function, payload.into(), one_input(NAME, inputs)?)?))
 }
+
+inventory::submit! { NodeCodec { name: NAME, encode, decode } }
 
 #[cfg(test)]
 mod tests {

@@ -1,10 +1,11 @@
-//! Executes `TRAIN MODEL`: spools the rows, runs the gang, writes the model's folder, yields the history.
+//! Executes `TRAIN MODEL` in the driver: spools the rows, runs the gang, shows the model's folder, yields the history.
 
 use super::{
     gang::{GangRun, forget_checkpoints},
     history,
     model_folder::ModelFolder,
-    spool::Spool,
+    run_record::{RunClaim, RunRecord},
+    spool::{Spool, SpoolFolder},
 };
 use crate::{
     Error, Result, TrainObserver,
@@ -25,14 +26,14 @@ use datafusion::{
 use futures::stream;
 use std::{
     fmt,
+    path::{Path, PathBuf},
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
     },
-    thread,
 };
-use tokio::sync::oneshot;
-use voxelflow_stage::{GRID_METADATA_KEY, Grid, ProgressSink};
+use voxelflow_dataset::Runner;
+use voxelflow_stage::{GRID_METADATA_KEY, Grid};
 
 /// Executes [`TrainNode`](crate::TrainNode); one partition, one row for each epoch.
 #[derive(Debug)]
@@ -99,7 +100,7 @@ impl ExecutionPlan for TrainExec {
     }
 }
 
-/// Sets the flag when the query is dropped, so that the threads of its gang end.
+/// Sets the flag when the query is dropped, so that its gang ends.
 struct CancelOnDrop(Arc<AtomicBool>);
 
 impl Drop for CancelOnDrop {
@@ -115,39 +116,82 @@ async fn train_on(
     context: &Arc<TaskContext>,
 ) -> PlanResult<RecordBatch> {
     let folder = ModelFolder::prepare(&job.folder)?;
+    let (mut claim, left) = RunClaim::take(&job.folder)?;
+    if let Some(left) = left {
+        clear_away(&job, left, context).await;
+    }
+    claim.note(|record| record.writing = Some(folder.writing().to_owned()))?;
     let cancelled = CancelOnDrop(Arc::default());
     let observer = context.session_config().get_extension::<TrainObserver>();
     if let Some(observer) = &observer {
         observer.register(&cancelled.0);
     }
-    let rows = Arc::new(Spool::fill(train, TRAIN, context).await?);
+    let spool = SpoolFolder::create(&spool_parent(&job, context)?, &spool_name(&job), context)?;
+    claim.note(|record| record.spool = Some(spool.location().to_owned()))?;
+    let rows = Spool::fill(train, TRAIN, &spool, context).await?;
     let validation = match validation {
-        Some(plan) => Some(Arc::new(Spool::fill(plan, "VALIDATE ON", context).await?)),
+        Some(plan) => Some(Spool::fill(plan, "VALIDATE ON", &spool, context).await?),
         None => None,
     };
-    check_rows(&job, &rows, validation.as_deref())?;
-    let training = Training {
-        grid: grid_of(&train.schema())?,
+    check_rows(&job, &rows, validation.as_ref())?;
+    let statistics = Statistics::of(&rows, validation.as_ref(), grid_of(&train.schema())?);
+    let fingerprint = blake3::hash(format!("{} {}", job.identity(), statistics.data_hash).as_bytes());
+    let checkpoints = folder.checkpoints(fingerprint.to_hex().as_str());
+    let keeps = job.settings.checkpoint_every > 0 || job.settings.checkpoint_steps > 0;
+    let run = GangRun {
+        job: &job,
+        train: &rows.place,
+        validation: validation.as_ref().map(|spool| &spool.place),
         progress: observer.and_then(|o| o.progress()),
-        cancelled: Arc::clone(&cancelled.0),
-        job,
-        rows,
-        validation,
-        folder,
+        checkpoints: Some(checkpoints.as_path()).filter(|_| keeps),
+        writing: folder.writing(),
+        cancelled: &cancelled.0,
     };
-    // Training blocks for as long as it takes: not on a thread of the async runtime.
-    let (tell, told) = oneshot::channel();
-    let name = format!("train {}", training.job.model);
-    thread::Builder::new()
-        .name(name)
-        .spawn(move || {
-            // Nobody listens when the query was dropped.
-            let _ = tell.send(training.run());
+    let outcome = run.run(context).await?;
+    folder.finish(&statistics, &outcome.members)?;
+    forget_checkpoints(&checkpoints);
+    history::batch(&job, &statistics, &outcome.history)
+}
+
+/// Removes what a training has left behind that was cut off with its driver; its checkpoints stay.
+async fn clear_away(job: &TrainJob, left: RunRecord, context: &TaskContext) {
+    log::warn!("a training of model {} was cut off; it is taken up from its newest checkpoint", job.model);
+    // A note is only a file: nothing is removed that no training has made.
+    if let Some(spool) = left.spool.filter(|spool| spool.contains(&spool_name(job))) {
+        SpoolFolder::remove(&spool, context).await;
+    }
+    let partial = ModelFolder::partial_name(&job.folder);
+    let made = |path: &PathBuf| path.file_name().is_some_and(|n| n.to_string_lossy().starts_with(&partial));
+    if let Some(writing) = left.writing.filter(made) {
+        // What cannot be removed takes room, no more.
+        let _ = std::fs::remove_dir_all(writing);
+    }
+}
+
+/// Where rows are spooled: what the statement says, else storage that all ranks see.
+fn spool_parent(job: &TrainJob, context: &TaskContext) -> PlanResult<String> {
+    let text = |path: &Path| {
+        path.to_str().map(str::to_owned).ok_or_else(|| {
+            let reason = "its name is no Unicode text".to_owned();
+            DataFusionError::from(Error::Storage { path: path.display().to_string(), reason })
         })
-        .map_err(DataFusionError::IoError)?;
-    let done = told.await.map_err(|e| DataFusionError::External(Box::new(e)))?;
-    drop(cancelled);
-    done
+    };
+    if let Some(spool) = &job.gang.spool {
+        return Ok(spool.clone());
+    }
+    if Runner::of(context).driver_address().is_some() {
+        let beside = job.folder.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        return text(&std::path::absolute(beside)?);
+    }
+    // Where the session spills to; one that does not spill to files gets the system's folder.
+    let spilled = context.runtime_env().disk_manager.create_tmp_file(TRAIN)?;
+    let beside = spilled.path().and_then(Path::parent).map(Path::to_owned);
+    text(&beside.unwrap_or_else(std::env::temp_dir))
+}
+
+fn spool_name(job: &TrainJob) -> String {
+    let model = job.folder.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    format!(".{model}.spool-")
 }
 
 fn grid_of(schema: &SchemaRef) -> Result<Option<Grid>> {
@@ -170,37 +214,4 @@ fn check_rows(job: &TrainJob, train: &Spool, validation: Option<&Spool>) -> Resu
         return Ok(());
     }
     Err(Error::SubjectOverlap { subjects: both.into_iter().map(str::to_owned).collect() })
-}
-
-/// A training whose rows are ready.
-struct Training {
-    job: Arc<TrainJob>,
-    rows: Arc<Spool>,
-    validation: Option<Arc<Spool>>,
-    grid: Option<Grid>,
-    progress: Option<Arc<dyn ProgressSink>>,
-    cancelled: Arc<AtomicBool>,
-    folder: ModelFolder,
-}
-
-impl Training {
-    fn run(self) -> PlanResult<RecordBatch> {
-        let Self { job, rows, validation, grid, progress, cancelled, folder } = self;
-        let statistics = Statistics::of(&rows, validation.as_ref(), grid).map_err(Error::from)?;
-        let fingerprint = blake3::hash(format!("{} {}", job.identity(), statistics.data_hash).as_bytes());
-        let checkpoints = folder.checkpoints(fingerprint.to_hex().as_str());
-        let keeps = job.settings.checkpoint_every > 0 || job.settings.checkpoint_steps > 0;
-        let run = GangRun {
-            job: &job,
-            train: &rows,
-            validation: validation.as_ref(),
-            progress,
-            checkpoints: Some(checkpoints.as_path()).filter(|_| keeps),
-            cancelled: &cancelled,
-        };
-        let fitted = run.fit()?;
-        folder.finish(&job, &fitted, &statistics)?;
-        forget_checkpoints(&checkpoints);
-        history::batch(&job, &statistics, &fitted.history)
-    }
 }

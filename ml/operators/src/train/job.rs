@@ -30,6 +30,47 @@ pub struct TrainOptions {
     pub settings: TrainSettings,
     /// What becomes of a subject with rows to train on and rows to validate on.
     pub subject_overlap: SubjectOverlap,
+    /// Where the gang runs, and what it needs there.
+    #[serde(flatten)]
+    pub gang: GangOptions,
+}
+
+/// Where the gang of a training runs, and what it needs there. None of it changes what is trained.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct GangOptions {
+    /// Folder or URL that rows are spooled to, which all ranks must see; if not given, beside the model, or, where
+    /// the ranks are threads of this process, the session's folder for temporary files.
+    pub spool: Option<String>,
+    /// With fewer ranks training waits; if not given, it starts with all of them and goes on with any.
+    pub min_ranks: Option<usize>,
+    /// Ranks that may be started again after a failure of their machine, all together.
+    pub max_rank_restarts: usize,
+    /// Pool of executors that ranks run on; any if not given.
+    pub pool: Option<String>,
+    /// Queue whose share of the cluster is used; the job's if not given.
+    pub queue: Option<String>,
+    /// Memory of each rank in MiB; 0: not counted.
+    pub memory_mib: u64,
+    /// Accelerator cards of each rank.
+    pub cards: u32,
+    /// Seconds that the gang may wait for room on the cluster, and for a scheduler that is lost.
+    pub gang_deadline_seconds: f64,
+}
+
+impl Default for GangOptions {
+    fn default() -> Self {
+        Self {
+            spool: None,
+            min_ranks: None,
+            max_rank_restarts: 3,
+            pool: None,
+            queue: None,
+            memory_mib: 0,
+            cards: 0,
+            gang_deadline_seconds: 600.0,
+        }
+    }
 }
 
 /// A training that has been checked: names, options and the length of the series fit.
@@ -47,10 +88,32 @@ pub struct TrainJob {
     pub settings: TrainSettings,
     /// What becomes of a subject with rows to train on and rows to validate on.
     pub subject_overlap: SubjectOverlap,
+    /// Where the gang runs, and what it needs there.
+    pub gang: GangOptions,
     /// The column to learn from.
     pub column: SeriesColumn,
     /// Parameters of the model.
     pub parameters: usize,
+}
+
+impl GangOptions {
+    fn check(&self, ranks: usize) -> Result<()> {
+        let (least, seconds) = (self.min_ranks.unwrap_or(1), self.gang_deadline_seconds);
+        if least == 0 || least > ranks {
+            return Err(refused(
+                "min_ranks",
+                format!("must be 1 to {ranks}, the number of ranks, got {least}"),
+            ));
+        }
+        if !(seconds > 0.0 && seconds.is_finite()) {
+            return Err(refused("gang_deadline_seconds", format!("must be above 0, got {seconds}")));
+        }
+        Ok(())
+    }
+}
+
+fn refused(option: &str, reason: String) -> Error {
+    voxelflow_stage::Error::OptionValue { what: TRAIN.into(), option: option.to_owned(), reason }.into()
 }
 
 /// Name of the operator in messages.
@@ -67,13 +130,12 @@ impl TrainJob {
         if let Some(column) = request.settings.get("per") {
             return Err(Error::Per { stage: kind.name().to_owned(), column: column.to_string() });
         }
-        let TrainOptions { settings, subject_overlap } = parse_options(TRAIN, &request.settings)?;
+        let TrainOptions { settings, subject_overlap, gang } = parse_options(TRAIN, &request.settings)?;
         settings.sync.validate(settings.ranks).map_err(voxelflow_stage::Error::from)?;
         if settings.minibatch == 0 {
-            let reason = "must be at least 1, got 0".to_owned();
-            let option = "minibatch".to_owned();
-            return Err(voxelflow_stage::Error::OptionValue { what: TRAIN.into(), option, reason }.into());
+            return Err(refused("minibatch", "must be at least 1, got 0".to_owned()));
         }
+        gang.check(settings.ranks)?;
         let column = SeriesColumn::find(TRAIN, request.train.schema().as_arrow())?;
         if let Some(validation) = &request.validation {
             let found = SeriesColumn::find("VALIDATE ON", validation.schema().as_arrow())?;
@@ -93,6 +155,7 @@ impl TrainJob {
             options: request.options.clone(),
             settings,
             subject_overlap,
+            gang,
             column,
             parameters,
         })

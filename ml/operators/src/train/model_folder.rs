@@ -1,9 +1,10 @@
 //! The folder of a fitted model: written beside its place, then renamed, so that it is whole or not there.
+//!
+//! The driver makes the folder before any work is done. The rank that leads writes the model into it, on whatever
+//! machine it runs; the driver adds what it knows, and shows the folder to everybody.
 
-use crate::{
-    Error, Result,
-    train::{Statistics, TrainJob},
-};
+use super::{rank::Orders, rank_row::RankRecord};
+use crate::{Error, Result, train::Statistics};
 use serde_json::{Value, json};
 use std::{
     fs,
@@ -14,6 +15,29 @@ use voxelflow_stage::Fitted;
 
 /// Version of the folder's layout.
 const VERSION: u32 = 1;
+
+/// What the leader writes.
+const MODEL_FILES: [&str; 3] = ["model.safetensors", "config.json", "history.json"];
+
+/// Writes what `fitted` is into the folder that the driver has made.
+///
+/// # Errors
+/// Storage that fails.
+pub(super) fn write_model(orders: &Orders, time_points: usize, fitted: &Fitted) -> Result<()> {
+    let folder = &orders.writing;
+    fitted.model.save_weights(folder)?;
+    let config = json!({
+        "stage": fitted.model.stage(),
+        "options": fitted.model.config(),
+        "time_points": time_points,
+        "version": VERSION,
+        "model": orders.model,
+        "parameters": fitted.model.parameters(),
+        "settings": orders.settings,
+    });
+    write_json(&folder.join("config.json"), &config)?;
+    write_json(&folder.join("history.json"), &json!(fitted.history))
+}
 
 /// A folder that is being written; gone when dropped before [`Self::finish`].
 #[derive(Debug)]
@@ -40,9 +64,15 @@ impl ModelFolder {
             });
         }
         fs::create_dir_all(&parent).map_err(|e| unwritable(&parent, &e))?;
-        let writing = tempfile::Builder::new().prefix(&format!(".{name}.partial-")).tempdir_in(&parent);
+        let parent = std::path::absolute(&parent).map_err(|e| unwritable(&parent, &e))?;
+        let writing = tempfile::Builder::new().prefix(&Self::partial_name(place)).tempdir_in(&parent);
         let writing = writing.map_err(|e| unwritable(&parent, &e))?;
         Ok(Self { parent, place: place.to_owned(), name, writing })
+    }
+
+    /// What the name of the folder `place` begins with as long as it is written.
+    pub fn partial_name(place: &Path) -> String {
+        format!(".{}.partial-", place.file_name().unwrap_or_default().to_string_lossy())
     }
 
     /// Where checkpoints of a training with this fingerprint lie: beside the model, so that a training that
@@ -52,25 +82,27 @@ impl ModelFolder {
         self.parent.join(format!(".{}.checkpoints-{short}", self.name))
     }
 
-    /// Writes all files and puts the folder in its place, instead of one that is there.
+    /// The folder as long as it is written.
+    pub fn writing(&self) -> &Path {
+        self.writing.path()
+    }
+
+    /// Adds what the driver knows of the training, and puts the folder in its place, instead of one that is there.
     ///
     /// # Errors
-    /// Storage that fails.
-    pub fn finish(self, job: &TrainJob, fitted: &Fitted, statistics: &Statistics) -> Result<()> {
+    /// Storage that fails, or a leader that has written nothing that can be seen here.
+    pub fn finish(self, statistics: &Statistics, gang: &[RankRecord]) -> Result<()> {
         let folder = self.writing.path();
-        fitted.model.save_weights(folder)?;
-        let config = json!({
-            "stage": fitted.model.stage(),
-            "options": fitted.model.config(),
-            "time_points": statistics.time_points,
-            "version": VERSION,
-            "model": job.model,
-            "parameters": fitted.model.parameters(),
-            "settings": job.settings,
-        });
-        write_json(&folder.join("config.json"), &config)?;
+        for file in MODEL_FILES {
+            if !folder.join(file).is_file() {
+                let reason = format!(
+                    "{file} cannot be seen: the folder must be storage that the driver and all executors see"
+                );
+                return Err(Error::ModelFolder { path: folder.display().to_string(), reason });
+            }
+        }
         write_json(&folder.join("statistics.json"), &json!(statistics))?;
-        write_json(&folder.join("history.json"), &json!(fitted.history))?;
+        write_json(&folder.join("gang.json"), &json!({ "members": gang }))?;
         self.publish()
     }
 

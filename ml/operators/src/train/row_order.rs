@@ -38,11 +38,14 @@ impl fmt::Display for Origin {
 
 /// A row that has been spooled.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Row {
+struct Row {
     origin: u32,
     voxel: u32,
-    /// Its number in the spool.
-    place: u64,
+    /// Its part, by the order in which parts were met.
+    part: u32,
+    /// Its number in the part.
+    row: u32,
+    digest: u64,
 }
 
 /// Rows in the order in which they came.
@@ -51,6 +54,32 @@ pub(super) struct Rows {
     origins: Vec<Origin>,
     numbers: HashMap<Origin, u32>,
     rows: Vec<Row>,
+    /// Numbers of the parts.
+    parts: Vec<u64>,
+}
+
+/// What a batch says of its rows besides their keys.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Spooled<'a> {
+    /// Numbers of the parts.
+    pub parts: &'a [u64],
+    /// Numbers in the parts.
+    pub rows: &'a [u32],
+    /// Digests of the values.
+    pub digests: &'a [u64],
+}
+
+/// All rows in their order.
+#[derive(Debug)]
+pub(super) struct InOrder {
+    /// Of each row its part, an index into `parts`, and its number in the part.
+    pub places: Vec<[u32; 2]>,
+    /// Numbers of the parts.
+    pub parts: Vec<u64>,
+    /// The distinct origins, sorted.
+    pub origins: Vec<Origin>,
+    /// blake3 of the rows' digests.
+    pub hash: blake3::Hash,
 }
 
 /// The key columns of one batch.
@@ -104,18 +133,21 @@ impl Keys {
 }
 
 impl Rows {
-    /// Adds the `n` rows of a batch, which lie in the spool from `place` on.
-    pub fn extend(&mut self, keys: &Keys, n: usize, place: u64) {
-        // Neighbours mostly come from one run: only a change of origin costs a look-up.
+    /// Adds the rows of a batch.
+    pub fn extend(&mut self, keys: &Keys, spooled: Spooled<'_>) {
+        // Neighbours mostly come from one run and one part: only a change costs a look-up.
         let mut current: Option<u32> = None;
-        for row in 0..n {
-            let same = current.filter(|number| keys.is(row, &self.origins[*number as usize]));
+        let each = spooled.parts.iter().zip(spooled.rows).zip(spooled.digests).enumerate();
+        for (i, ((part, row), digest)) in each {
+            let same = current.filter(|number| keys.is(i, &self.origins[*number as usize]));
             let origin = match same {
                 Some(number) => number,
-                None => self.number(keys.origin(row)),
+                None => self.number(keys.origin(i)),
             };
             current = Some(origin);
-            self.rows.push(Row { origin, voxel: keys.voxel(row).unwrap_or(0), place: place + row as u64 });
+            let part = self.part(*part);
+            let voxel = keys.voxel(i).unwrap_or(0);
+            self.rows.push(Row { origin, voxel, part, row: *row, digest: *digest });
         }
     }
 
@@ -128,22 +160,39 @@ impl Rows {
         number
     }
 
-    /// All rows of `partitions`, given in their order: places in the spool and the distinct origins.
-    pub fn in_order(partitions: Vec<Self>) -> (Vec<u64>, Vec<Origin>) {
+    fn part(&mut self, number: u64) -> u32 {
+        if self.parts.last() != Some(&number) {
+            self.parts.push(number);
+        }
+        self.parts.len() as u32 - 1
+    }
+
+    /// All rows of `partitions`, given in their order.
+    pub fn in_order(partitions: Vec<Self>) -> InOrder {
         let mut origins: Vec<Origin> = partitions.iter().flat_map(|p| p.origins.iter().cloned()).collect();
         origins.sort_unstable();
         origins.dedup();
         let mut rows = Vec::with_capacity(partitions.iter().map(|p| p.rows.len()).sum());
-        for Self { origins: own, rows: of_partition, .. } in partitions {
+        let mut parts = Vec::new();
+        for Self { origins: own, rows: of_partition, parts: of_its_own, .. } in partitions {
             let order: Vec<u32> =
                 own.iter().map(|o| origins.partition_point(|known| known < o) as u32).collect();
-            rows.extend(
-                of_partition.into_iter().map(|row| Row { origin: order[row.origin as usize], ..row }),
-            );
+            let before = parts.len() as u32;
+            parts.extend(of_its_own);
+            rows.extend(of_partition.into_iter().map(|row| Row {
+                origin: order[row.origin as usize],
+                part: before + row.part,
+                ..row
+            }));
         }
         // Stable: rows that the keys do not tell apart stay as they came.
         rows.sort_by_key(|row| (row.origin, row.voxel));
-        (rows.into_iter().map(|row| row.place).collect(), origins)
+        let mut hasher = blake3::Hasher::new();
+        let places = rows.into_iter().map(|row| {
+            hasher.update(&row.digest.to_le_bytes());
+            [row.part, row.row]
+        });
+        InOrder { places: places.collect(), parts, origins, hash: hasher.finalize() }
     }
 }
 
@@ -169,24 +218,34 @@ mod tests {
         RecordBatch::try_new(Arc::new(schema), columns).unwrap()
     }
 
+    /// The rows of `range`, spooled into the part `part` one after the other.
+    fn spooled(keys: &Keys, range: std::ops::Range<u64>, part: u64) -> Rows {
+        let n = (range.end - range.start) as usize;
+        let (parts, rows): (Vec<u64>, Vec<u32>) = (vec![part; n], (0..n as u32).collect());
+        let digests: Vec<u64> = range.collect();
+        let mut all = Rows::default();
+        all.extend(keys, Spooled { parts: &parts, rows: &rows, digests: &digests });
+        all
+    }
+
     #[test]
     fn one_order_for_every_partitioning() {
         let subjects = [Some("b"), Some("a"), None, Some("a"), Some("b")];
         let voxels = [1, 9, 3, 2, 0];
         let all = Keys::of(&batch(&subjects, &voxels)).unwrap();
-        let mut whole = Rows::default();
-        whole.extend(&all, 5, 0);
-        let (order, origins) = Rows::in_order(vec![whole]);
-        assert_eq!(order, [2, 3, 1, 4, 0]);
-        assert_eq!(origins.iter().map(Origin::subject).collect::<Vec<_>>(), [None, Some("a"), Some("b")]);
-        let mut parts = Vec::new();
+        let whole = Rows::in_order(vec![spooled(&all, 0..5, 77)]);
+        assert_eq!(whole.places, [2, 3, 1, 4, 0].map(|row| [0, row]));
+        assert_eq!(whole.parts, [77]);
+        let subjects_in_order: Vec<_> = whole.origins.iter().map(Origin::subject).collect();
+        assert_eq!(subjects_in_order, [None, Some("a"), Some("b")]);
+        let mut partitions = vec![Rows::default()];
         for range in [3..5, 0..3] {
-            let mut part = Rows::default();
             let keys = Keys::of(&batch(&subjects[range.clone()], &voxels[range.clone()])).unwrap();
-            part.extend(&keys, range.len(), range.start as u64);
-            parts.push(part);
+            partitions.push(spooled(&keys, range.start as u64..range.end as u64, range.start as u64));
         }
-        assert_eq!(Rows::in_order(parts).0, order);
+        let cut = Rows::in_order(partitions);
+        assert_eq!(cut.places, [[1, 2], [0, 0], [1, 1], [0, 1], [1, 0]]);
+        assert_eq!((cut.parts, cut.hash), (vec![3, 0], whole.hash));
         assert_eq!(all.describe(1, "row 1"), "subject a, voxel 9");
         assert_eq!(all.describe(2, "row 2"), "voxel 3");
     }
@@ -199,10 +258,8 @@ mod tests {
             &arrow::record_batch::RecordBatchOptions::new().with_row_count(Some(3)),
         );
         let keys = Keys::of(&none.unwrap()).unwrap();
-        let (mut first, mut second) = (Rows::default(), Rows::default());
-        first.extend(&keys, 3, 4);
-        second.extend(&keys, 3, 0);
-        assert_eq!(Rows::in_order(vec![first, second]).0, [4, 5, 6, 0, 1, 2]);
+        let order = Rows::in_order(vec![spooled(&keys, 4..7, 1), spooled(&keys, 0..3, 2)]);
+        assert_eq!(order.places, [[0, 0], [0, 1], [0, 2], [1, 0], [1, 1], [1, 2]]);
         assert_eq!(keys.describe(2, "row 2"), "row 2");
     }
 }

@@ -2,8 +2,7 @@
 
 use super::spool::Spool;
 use serde::{Deserialize, Serialize};
-use std::sync::Arc;
-use voxelflow_stage::{Grid, Result, SeriesFeed};
+use voxelflow_stage::Grid;
 
 /// Normalisation and lineage of a model.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -18,7 +17,7 @@ pub struct Statistics {
     pub mean: f64,
     /// Their standard deviation.
     pub std: f64,
-    /// blake3 of the values trained on, in the order of training (little-endian f32).
+    /// blake3 of the digests (64 bits) of the series trained on, in the order of training.
     pub data_hash: String,
     /// Subjects trained on.
     pub subjects: Vec<String>,
@@ -28,48 +27,21 @@ pub struct Statistics {
     pub grid: Option<Grid>,
 }
 
-/// Rows that are read at once.
-const CHUNK: usize = 1024;
-
 impl Statistics {
-    /// Reads all rows to train on, once.
-    ///
-    /// # Errors
-    /// Storage that fails.
-    pub(super) fn of(
-        train: &Arc<Spool>,
-        validation: Option<&Arc<Spool>>,
-        grid: Option<Grid>,
-    ) -> Result<Self> {
-        let (rows, time_points) = (train.rows(), train.time_points());
-        let mut feed = train.feed();
-        let (mut sum, mut squares, mut hasher) = (0.0, 0.0, blake3::Hasher::new());
-        let (mut values, mut bytes) = (Vec::new(), Vec::new());
-        for start in (0..rows).step_by(CHUNK) {
-            let chunk: Vec<usize> = (start..rows.min(start + CHUNK)).collect();
-            values.resize(chunk.len() * time_points, 0.0_f32);
-            feed.read(&chunk, &mut values)?;
-            bytes.clear();
-            for value in &values {
-                sum += f64::from(*value);
-                squares += f64::from(*value) * f64::from(*value);
-                bytes.extend_from_slice(&value.to_le_bytes());
-            }
-            hasher.update(&bytes);
-        }
-        let n = (rows * time_points).max(1) as f64;
-        let mean = sum / n;
+    /// What was noted while the rows were spooled: they are not read again.
+    pub(super) fn of(train: &Spool, validation: Option<&Spool>, grid: Option<Grid>) -> Self {
+        let (mean, std) = train.moments();
         let owned = |spool: &Spool| spool.subjects().into_iter().map(str::to_owned).collect::<Vec<_>>();
-        Ok(Self {
-            rows,
-            validation_rows: validation.map_or(0, |v| v.rows()),
-            time_points,
+        Self {
+            rows: train.rows(),
+            validation_rows: validation.map_or(0, Spool::rows),
+            time_points: train.place.time_points,
             mean,
-            std: (squares / n - mean * mean).max(0.0).sqrt(),
-            data_hash: hasher.finalize().to_hex().to_string(),
+            std,
+            data_hash: train.hash.to_hex().to_string(),
             subjects: owned(train),
-            validation_subjects: validation.map(|v| owned(v)).unwrap_or_default(),
+            validation_subjects: validation.map(owned).unwrap_or_default(),
             grid,
-        })
+        }
     }
 }

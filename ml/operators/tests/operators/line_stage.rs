@@ -135,7 +135,7 @@ impl Estimator for Line {
                 if rows.is_empty() && record.epoch == 1 {
                     break;
                 }
-                if let Some(progress) = &gang.progress {
+                if let Some(progress) = gang.progress.as_ref().filter(|_| gang.sync.place().leads()) {
                     progress.step(&record);
                 }
                 samples += record.samples;

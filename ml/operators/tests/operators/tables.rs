@@ -67,6 +67,7 @@ impl Bench {
         for function in catalog.model_functions().into_iter().chain(catalog.series_functions()) {
             context.register_udf(function.as_ref().clone());
         }
+        catalog.prepare(context.state_ref().write().config_mut());
         Self { context, catalog, folder: TempDir::new().unwrap() }
     }
 
@@ -109,6 +110,12 @@ impl Bench {
     pub async fn train(&self, train: &str, settings: Value) -> Result<Vec<RecordBatch>, DataFusionError> {
         let request = self.request(train, None, settings).await;
         self.run(request).await
+    }
+
+    /// Files and folders of rows in the session's folder for temporary files.
+    pub fn spooled(&self) -> usize {
+        let folders = self.context.runtime_env().disk_manager.temp_dir_paths();
+        folders.iter().map(|folder| std::fs::read_dir(folder).map_or(0, Iterator::count)).sum()
     }
 
     /// Names in the folder of the models, also hidden ones.

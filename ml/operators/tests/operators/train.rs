@@ -6,13 +6,16 @@ use arrow::{
     datatypes::{Float64Type, UInt64Type},
 };
 use datafusion::prelude::SessionContext;
+use futures::StreamExt;
+use object_store::{ObjectStore, memory::InMemory};
 use serde_json::json;
 use std::{
     fs,
     sync::{Arc, Mutex, OnceLock, Weak},
+    time::Duration,
 };
 use voxelflow_dataset::{EngineConfig, session_context};
-use voxelflow_operators::{Error, TrainObserver, extension_planners};
+use voxelflow_operators::{Error, FailureCause, TrainObserver, extension_planners};
 use voxelflow_stage::{EpochRecord, ProgressSink, StepRecord};
 
 const SETTINGS: fn(usize) -> serde_json::Value = |ranks| json!({"ranks": ranks, "parameter_servers": 2, "minibatch": 4, "epochs": 3, "deterministic": true});
@@ -46,8 +49,57 @@ async fn any_number_of_ranks_finishes_on_uneven_partitions() {
             assert_eq!(column("rows").as_primitive::<UInt64Type>().value(0), 37);
             assert_eq!(column("ranks").as_primitive::<UInt64Type>().value(0), ranks as u64);
             assert_eq!(bench.left_behind(), ["m"]);
+            assert_eq!(bench.spooled(), 0, "rows are left behind");
         }
     }
+}
+
+#[tokio::test]
+async fn the_gang_is_told_rank_by_rank() {
+    let bench = Bench::new();
+    bench.table("bold", uneven());
+    bench.train("SELECT * FROM bold", SETTINGS(3)).await.unwrap();
+    let gang = bench.json("gang.json");
+    let members = gang["members"].as_array().unwrap();
+    assert_eq!(members.iter().map(|m| m["member"].as_u64().unwrap()).collect::<Vec<_>>(), [0, 1, 2]);
+    for member in members {
+        assert_eq!(member["pid"].as_u64().unwrap(), u64::from(std::process::id()));
+        assert!(member["bytes_sent"].as_u64().unwrap() > 0, "{member}");
+    }
+}
+
+#[tokio::test]
+async fn rows_are_spooled_where_the_statement_says() {
+    let mut seen = Vec::new();
+    for folder in [None, Some("rows"), Some("memory://rows/of/a/training")] {
+        let bench = Bench::new();
+        let store: Arc<dyn ObjectStore> = Arc::new(InMemory::new());
+        bench
+            .context
+            .runtime_env()
+            .register_object_store(&"memory://rows".parse().unwrap(), Arc::clone(&store));
+        bench.table("bold", uneven());
+        let mut settings = SETTINGS(2);
+        let place = bench.folder.path().join("rows");
+        settings["spool"] = match folder {
+            Some("rows") => json!(place),
+            other => json!(other),
+        };
+        bench.train("SELECT * FROM bold", settings).await.unwrap();
+        seen.push(bench.file("model.safetensors"));
+        assert_eq!(place.exists(), folder == Some("rows"));
+        assert!(!place.exists() || fs::read_dir(&place).unwrap().count() == 0, "rows are left behind");
+        // A store is emptied in the background.
+        let emptied = async {
+            while store.list(None).next().await.is_some() {
+                tokio::task::yield_now().await;
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(20), emptied)
+            .await
+            .expect("rows are left behind in the store");
+    }
+    assert!(!seen[0].is_empty() && seen.iter().all(|s| s == &seen[0]));
 }
 
 #[tokio::test]
@@ -169,7 +221,8 @@ async fn an_observer_hears_of_steps_and_can_cancel() {
     let mut settings = SETTINGS(3);
     settings["epochs"] = json!(1_000_000);
     let error = bench.train("SELECT * FROM bold", settings).await.unwrap_err();
-    assert!(matches!(ours(&error), Error::Rank { source: voxelflow_stage::Error::Cancelled, .. }), "{error}");
+    let Error::Rank { failure, .. } = ours(&error) else { panic!("{error}") };
+    assert_eq!((failure.cause, failure.reason.as_str()), (FailureCause::Cancelled, "training was cancelled"));
     assert_eq!(*sink.steps.lock().unwrap(), [0, 1, 2]);
     assert_eq!(bench.left_behind(), [""; 0]);
 }

@@ -1,0 +1,204 @@
+//! Rows of a plan in files of their own, so that ranks can read them in any order and as often as they like with
+//! memory for a minibatch only.
+//!
+//! ```text
+//!   input ─► SpoolPartsExec, a file each partition ─┐            ┌─► rank 0: SpoolReader ─► SpoolFeed
+//!                             └► keys ─► driver: order file ──► ─┼─► rank 1        …
+//!                                                                └─► …
+//! ```
+//! Executors write the parts into one folder that all ranks see; the driver, which sees no series, puts the rows in
+//! the one order that does not depend on partitions. Numbers are little-endian.
+
+mod exact_sum;
+mod feed;
+mod parts_exec;
+mod reader;
+mod row_facts;
+mod storage;
+
+pub(super) use feed::SpoolFeed;
+pub(super) use reader::SpoolReader;
+pub(super) use storage::SpoolFolder;
+
+use super::row_order::{Keys, Origin, Rows, Spooled};
+use crate::series_column::SeriesColumn;
+use arrow::{
+    array::{AsArray, RecordBatch},
+    datatypes::{Float64Type, UInt32Type, UInt64Type},
+};
+use datafusion::{
+    common::{DataFusionError, internal_datafusion_err, runtime::JoinSet},
+    error::Result,
+    execution::{SendableRecordBatchStream, TaskContext},
+    physical_plan::ExecutionPlan,
+};
+use exact_sum::ExactSum;
+use futures::TryStreamExt;
+use parts_exec::{SpoolPartsExec, Spooling, part_file};
+use serde::{Deserialize, Serialize};
+use std::{collections::BTreeSet, sync::Arc};
+use storage::{Storage, unique};
+use tokio::sync::Semaphore;
+use voxelflow_dataset::Runner;
+
+/// Rows whose order is written at once.
+const ORDER_PIECE: usize = 64 << 10;
+
+/// Where spooled rows lie: all that a rank needs to read them.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(super) struct SpoolPlace {
+    /// The folder, a path or URL.
+    folder: String,
+    /// Files of the parts.
+    parts: Vec<String>,
+    /// The file of the order: of each row the number of its part and its number in the part, 32 bits each.
+    order: String,
+    /// Number of rows.
+    pub rows: usize,
+    /// Points of every series.
+    pub time_points: usize,
+}
+
+/// Rows that have been spooled, and what is known of them.
+#[derive(Debug)]
+pub(super) struct Spool {
+    /// Where they lie.
+    pub place: SpoolPlace,
+    origins: Vec<Origin>,
+    /// blake3 of the rows' digests, in their order.
+    pub hash: blake3::Hash,
+    sum: f64,
+    squares: f64,
+}
+
+impl Spool {
+    /// Runs `input`, as many partitions at a time as the session has target partitions, and spools into `folder`.
+    ///
+    /// # Errors
+    /// An input that fails, series with null or values that are not finite, storage that fails.
+    pub async fn fill(
+        input: &Arc<dyn ExecutionPlan>,
+        operator: &'static str,
+        folder: &SpoolFolder,
+        context: &Arc<TaskContext>,
+    ) -> Result<Self> {
+        let SeriesColumn { name, time_points } = SeriesColumn::find(operator, &input.schema())?;
+        let spooling = Spooling { folder: folder.location().to_owned(), column: name, time_points };
+        let plan = Arc::new(SpoolPartsExec::new(Arc::new(spooling), Arc::clone(input)));
+        let run = Runner::of(context).run(plan, Arc::clone(context)).await?;
+        let gathered = gather(run.streams, context.session_config().target_partitions()).await;
+        let gathered = gathered.map_err(own_cause)?;
+        let (sum, squares) = (gathered.sum.value(), gathered.squares.value());
+        let ordered = Rows::in_order(gathered.partitions);
+        let place = SpoolPlace {
+            folder: folder.location().to_owned(),
+            parts: ordered.parts.into_iter().map(part_file).collect(),
+            order: format!("order-{:016x}.u32", unique()),
+            rows: ordered.places.len(),
+            time_points,
+        };
+        write_order(&place, &ordered.places, context).await?;
+        Ok(Self { place, origins: ordered.origins, hash: ordered.hash, sum, squares })
+    }
+
+    /// Number of rows.
+    pub fn rows(&self) -> usize {
+        self.place.rows
+    }
+
+    /// Distinct subjects, sorted.
+    pub fn subjects(&self) -> BTreeSet<&str> {
+        self.origins.iter().filter_map(Origin::subject).collect()
+    }
+
+    /// Mean and standard deviation of all values.
+    pub fn moments(&self) -> (f64, f64) {
+        let n = (self.rows() * self.place.time_points).max(1) as f64;
+        let mean = self.sum / n;
+        (mean, (self.squares / n - mean * mean).max(0.0).sqrt())
+    }
+}
+
+/// What this crate has to say of a row is said without the partition that it came from.
+fn own_cause(error: DataFusionError) -> DataFusionError {
+    if let DataFusionError::External(outer) = &error
+        && let Some(voxelflow_dataset::Error::Partition { source_error, .. }) = outer.downcast_ref()
+        && let DataFusionError::External(cause) = source_error.find_root()
+        && cause.is::<crate::Error>()
+    {
+        return DataFusionError::Shared(Arc::clone(source_error));
+    }
+    error
+}
+
+/// What came of all partitions.
+#[derive(Default)]
+struct Gathered {
+    partitions: Vec<Rows>,
+    sum: ExactSum,
+    squares: ExactSum,
+}
+
+async fn gather(streams: Vec<SendableRecordBatchStream>, at_once: usize) -> Result<Gathered> {
+    let permits = Arc::new(Semaphore::new(at_once.max(1)));
+    let mut tasks = JoinSet::new();
+    for (partition, batches) in streams.into_iter().enumerate() {
+        let permits = Arc::clone(&permits);
+        tasks.spawn(async move {
+            let _permit = permits.acquire().await.map_err(|e| DataFusionError::External(e.into()))?;
+            Ok::<_, DataFusionError>((partition, gather_partition(batches).await?))
+        });
+    }
+    let mut done = Vec::new();
+    let mut gathered = Gathered::default();
+    while let Some(partition) = tasks.join_next().await {
+        let (partition, (rows, [sum, squares])) =
+            partition.map_err(|e| DataFusionError::ExecutionJoin(Box::new(e)))??;
+        gathered.sum.merge(&sum);
+        gathered.squares.merge(&squares);
+        done.push((partition, rows));
+    }
+    done.sort_unstable_by_key(|(partition, _)| *partition);
+    gathered.partitions = done.into_iter().map(|(_, rows)| rows).collect();
+    Ok(gathered)
+}
+
+async fn gather_partition(mut batches: SendableRecordBatchStream) -> Result<(Rows, [ExactSum; 2])> {
+    let (mut rows, mut sums) = (Rows::default(), <[ExactSum; 2]>::default());
+    while let Some(batch) = batches.try_next().await? {
+        let columns = Columns::of(&batch).ok_or_else(|| {
+            internal_datafusion_err!("spooled rows came with the columns {}", batch.schema())
+        })?;
+        for (sum, values) in sums.iter_mut().zip(columns.sums) {
+            values.iter().for_each(|value| sum.add(*value));
+        }
+        rows.extend(&Keys::of(&batch)?, columns.spooled);
+    }
+    Ok((rows, sums))
+}
+
+/// The columns that [`SpoolPartsExec`] adds.
+struct Columns<'a> {
+    spooled: Spooled<'a>,
+    sums: [&'a [f64]; 2],
+}
+
+impl<'a> Columns<'a> {
+    fn of(batch: &'a RecordBatch) -> Option<Self> {
+        let column = |name: &str| batch.column_by_name(name);
+        let count = |name: &str| Some(&column(name)?.as_primitive_opt::<UInt64Type>()?.values()[..]);
+        let number = |name: &str| Some(&column(name)?.as_primitive_opt::<Float64Type>()?.values()[..]);
+        let rows = &column(parts_exec::ROW)?.as_primitive_opt::<UInt32Type>()?.values()[..];
+        let spooled = Spooled { parts: count(parts_exec::PART)?, rows, digests: count(parts_exec::DIGEST)? };
+        Some(Self { spooled, sums: [number(parts_exec::SUM)?, number(parts_exec::SQUARES)?] })
+    }
+}
+
+async fn write_order(place: &SpoolPlace, order: &[[u32; 2]], context: &TaskContext) -> Result<()> {
+    let mut file = Storage::open(&place.folder, context)?.create(&place.order)?;
+    for piece in order.chunks(ORDER_PIECE) {
+        let bytes: Vec<u8> = piece.iter().flatten().flat_map(|number| number.to_le_bytes()).collect();
+        file.write(&bytes).await?;
+    }
+    Ok(file.finish().await?)
+}
