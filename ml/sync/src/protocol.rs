@@ -24,6 +24,8 @@ mod replica;
 mod rounds;
 mod rules;
 mod shard_messages;
+#[cfg(test)]
+mod simulation;
 mod versions;
 
 pub use coordinator::{Action, Coordinator, Event, GangState, LinkId, MemberState};

@@ -214,6 +214,9 @@ impl Coordinator {
             Event::Drain(Some(member)) => {
                 if let Some(seat) = self.seats.get_mut(&member) {
                     seat.draining = true;
+                }
+                self.keep_enough();
+                if self.seats.get(&member).is_some_and(|seat| seat.draining) {
                     self.want_boundary(false);
                 }
             }
@@ -330,7 +333,7 @@ impl Coordinator {
             seat.standing = Standing::Gone;
         } else {
             if is_new {
-                seat.finished = false;
+                (seat.finished, seat.draining) = (false, false);
             }
             seat.standing = Standing::Live;
             (seat.heard, seat.lost, seat.link) = (self.now, None, Some(link));
@@ -542,6 +545,10 @@ impl Coordinator {
                 self.reform();
             }
         }
+        self.keep_enough();
+        if self.phase == Phase::Training && self.rounds.has_started() && self.has_drained() {
+            self.boundary_since.get_or_insert(self.now);
+        }
         if let Phase::Forming { all_until, status, .. } = &self.phase {
             let told = self.live().all(|(member, seat)| seat.link.is_some() && status.contains_key(&member));
             let all = self.now >= *all_until || self.seats.values().all(|s| s.standing != Standing::Awaited);
@@ -556,7 +563,7 @@ impl Coordinator {
     /// Everybody has finished, or those who could come are too few for good.
     fn ended_by_itself(&mut self) -> bool {
         let ranks =
-            || self.live().filter(|(_, seat)| seat.hello.as_ref().is_some_and(|h| h.role == Role::Rank));
+            || self.live().filter(|(m, seat)| self.rules.role(*m) == Some(Role::Rank) && !seat.draining);
         let leader = self.view.as_ref().and_then(View::leader);
         if ranks().count() > 0 && ranks().all(|(_, seat)| seat.finished) {
             match leader.filter(|l| !self.seats.get(l).is_some_and(|seat| seat.finished)) {
@@ -583,11 +590,40 @@ impl Coordinator {
     fn are_enough(&self) -> bool {
         let ranks = self.live().filter(|(member, _)| self.rules.role(*member) == Some(Role::Rank));
         let (mut all, mut train) = (0, 0);
-        for (_, seat) in ranks {
+        for (_, seat) in ranks.filter(|(_, seat)| !seat.draining) {
             all += 1;
-            train += u32::from(!seat.finished && !seat.draining);
+            train += u32::from(!seat.finished);
         }
         all >= self.rules.min_ranks && train > 0
+    }
+
+    /// A member that is drained was kept for what it alone held, and others have that now.
+    fn has_drained(&self) -> bool {
+        let Some(view) = &self.view else { return false };
+        let kept = self.live().filter(|(m, seat)| seat.draining && view.attendant(*m).is_some());
+        let mut kept = kept.map(|(member, _)| member);
+        kept.any(|m| view.placement.holders.iter().all(|h| h.primary != m || h.backup.is_some()))
+    }
+
+    /// Nobody is drained whom the gang cannot do without.
+    fn keep_enough(&mut self) {
+        let draining: Vec<MemberId> =
+            self.live().filter(|(_, s)| s.draining).map(|(member, _)| member).collect();
+        let stay =
+            self.live().filter(|(m, s)| self.rules.role(*m) == Some(Role::Rank) && !s.draining).count();
+        if draining.is_empty() || stay >= self.rules.min_ranks as usize {
+            return;
+        }
+        for member in draining {
+            let note = format!(
+                "{member} is not drained: with fewer than {} ranks the gang pauses",
+                self.rules.min_ranks
+            );
+            self.actions.push(Action::Note(note));
+            if let Some(seat) = self.seats.get_mut(&member) {
+                seat.draining = false;
+            }
+        }
     }
 
     pub(super) fn fail(&mut self, member: Option<MemberId>, reason: &Reason) {

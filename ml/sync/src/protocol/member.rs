@@ -120,7 +120,7 @@ pub enum MemberAction {
     Apply(View),
     /// The call is over: [`Member::outcome`].
     Done,
-    /// The gang needs this member no more.
+    /// The gang needs this member no more, or is lost for good.
     Released,
 }
 
@@ -206,6 +206,8 @@ pub struct Member {
     failed: Option<Error>,
     /// What the trainer joins with may be taken.
     brings: bool,
+    /// The coordinator was silent for too long: only a new view counts.
+    driver_lost: bool,
     /// What was said last, to be said again by another connection.
     leaving: Option<Leave>,
     ticked: u64,
@@ -255,6 +257,7 @@ impl Member {
             interrupted: Some(Error::Restarted { generation: 0 }),
             failed: None,
             brings: true,
+            driver_lost: false,
             leaving: None,
             ticked: now,
             ranges: Vec::new(),
@@ -351,8 +354,11 @@ impl Member {
         self.ticked = self.now;
         let silent = self.now.saturating_sub(self.heard);
         if silent >= hold_ms {
-            let error = self.driver_is_late();
-            self.fail_with(error);
+            if self.failed.is_none() {
+                let error = self.driver_is_late();
+                self.fail_with(error);
+                self.actions.push(MemberAction::Released);
+            }
         } else if silent >= dead_ms {
             self.driver_is_lost(silent >= 2 * dead_ms);
         }
@@ -376,6 +382,10 @@ impl Member {
         let stage = match call {
             Call::Join { n_parameters, .. } => {
                 self.interrupted = None;
+                if self.driver_lost {
+                    // What it does when it comes back, it tells by a new view.
+                    self.view = None;
+                }
                 self.forget_rounds(n_parameters);
                 Stage::View
             }
@@ -474,6 +484,7 @@ impl Member {
         self.granted.clear();
         self.taken.clear();
         self.nothing_left = false;
+        self.want = 0;
         self.unpushed = Totals::default();
         self.read = vec![(0, 0); self.ranges.len()];
     }
@@ -485,6 +496,12 @@ impl Member {
     pub fn told(&mut self, now: u64, message: ToMember) -> Vec<MemberAction> {
         self.at(now);
         self.heard = self.now;
+        if std::mem::take(&mut self.driver_lost) {
+            // It was silent, not gone, and does not know that this member has given it up.
+            self.view = None;
+            let hello = self.hello.clone();
+            self.tell(ToCoordinator::Hello(hello));
+        }
         match message {
             ToMember::Heartbeat => {}
             ToMember::Freeze { generation } => self.freeze(generation),
@@ -517,6 +534,7 @@ impl Member {
             return;
         }
         self.generation = generation;
+        self.driver_lost = false;
         self.view = None;
         self.actions.push(MemberAction::Freeze(generation));
         self.interrupt(Error::Restarted { generation: generation.0 });
@@ -527,6 +545,7 @@ impl Member {
             return;
         }
         self.generation = view.generation;
+        self.driver_lost = false;
         self.actions.push(MemberAction::Apply(view.clone()));
         self.view = Some(view);
         if self.open.as_ref().is_some_and(|open| open.stage == Stage::View) {
@@ -632,6 +651,7 @@ impl Member {
     }
 
     fn driver_is_lost(&mut self, for_long: bool) {
+        self.driver_lost = true;
         let (rank, seconds) = (self.id().rank(), self.settings.rules.hold_ms as f64 / 1000.0);
         let error = Error::DriverLost { rank, seconds };
         match self.open.as_ref().map(|open| (&open.call, open.stage)) {
@@ -807,7 +827,7 @@ impl Member {
 
     fn close(&mut self, samples: u64, loss: f64, taken: Vec<Lease>, alone: bool) {
         let at_hand: usize = self.granted.iter().map(Lease::len).sum();
-        let want = if self.nothing_left { 0 } else { self.want.saturating_sub(at_hand) as u64 };
+        let want = if self.nothing_left || alone { 0 } else { self.want.saturating_sub(at_hand) as u64 };
         let (generation, round) = (self.generation, self.version);
         self.tell(ToCoordinator::Closing { generation, round, samples, loss, taken, alone, want });
     }
@@ -855,6 +875,10 @@ impl Member {
             Answer::Refused(refusal) => {
                 let error = refused(self.hello.member.rank(), refusal, open.call.name());
                 self.fail_with(error);
+                return self.drain();
+            }
+            Answer::Parameters { version } if open.stage == Stage::Recovering && *version != self.version => {
+                self.interrupt(Error::StateLost);
                 return self.drain();
             }
             Answer::Parameters { version } => {

@@ -210,7 +210,7 @@ pub enum ToMember {
         samples: u64,
         /// Loss summed over them.
         loss: f64,
-        /// No visit of the epoch is left.
+        /// No rank had any rows: the epoch is over.
         finished: bool,
         /// Where training stands after it.
         position: Position,

@@ -349,6 +349,9 @@ impl Replica {
         arrays: Vec<Values>,
     ) -> Vec<ReplicaAction> {
         let here = self.values.as_ref().is_some_and(|values| values.get(number.0).is_some());
+        if let Some(values) = self.values.as_ref().filter(|_| !here) {
+            return self.refuse(asker, Refusal::NoSuchVersion { newest: values.newest.number });
+        }
         if !here {
             match Versions::install(&self.settings.optimizer, number, names, arrays) {
                 Ok(values) => self.values = Some(values),
@@ -520,7 +523,11 @@ impl Replica {
             },
             Wanted::Version(version) if version > newest + 1 => Found::Never,
             Wanted::Version(version) if version > confirmed => Found::Later,
-            Wanted::Version(version) => values.get(version).map_or(Found::Never, Found::Now),
+            // A rank that joins may be overtaken by the leader's steps alone, and gets what there is.
+            Wanted::Version(version) => match values.get(version) {
+                Some(version) => Found::Now(version),
+                None => values.get(confirmed).map_or(Found::Never, Found::Now),
+            },
         }
     }
 
