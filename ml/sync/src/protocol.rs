@@ -13,6 +13,7 @@
 //! between machines.
 
 mod coordinator;
+mod ending;
 mod forming;
 mod identity;
 mod lease;
@@ -27,15 +28,15 @@ mod shard_messages;
 #[cfg(test)]
 mod simulation;
 mod versions;
+mod view;
 
 pub use coordinator::{Action, Coordinator, Event, GangState, LinkId, MemberState};
+pub use ending::{Failure, FirstCause, Leave, Outcome, Reason, Stop};
 pub use identity::{Generation, Incarnation, MemberId, Role, RunId, ShardId, Stamp};
 pub use lease::LeaseBook;
 pub use member::{Call, Done, Member, MemberAction, MemberSettings, Payload};
-pub use messages::{
-    Attendant, Begin, Failure, FirstCause, Hello, Holders, Leave, Meeting, Outcome, Passed, Placement,
-    Reason, ReplicaStatus, Stop, ToCoordinator, ToMember, View,
-};
+pub use messages::{Hello, Meeting, Passed, ReplicaStatus, ToCoordinator, ToMember};
 pub use replica::{Caller, Replica, ReplicaAction, ReplicaSettings, Values};
 pub use rules::{Pace, Rules};
 pub use shard_messages::{Answer, Ask, Refusal, ShardReply, ShardRequest, Wanted};
+pub use view::{Attendant, Begin, Holders, Placement, View};

@@ -2,11 +2,9 @@
 //! stand.
 
 use super::{
+    Begin, MemberId, Pace, Reason, ReplicaStatus, Role, ShardId, Stop, ToMember, View,
     coordinator::{Action, Coordinator},
-    identity::{MemberId, Role, ShardId},
-    messages::{Begin, Reason, ReplicaStatus, Stop, ToMember, View},
     placement::{Candidate, Holding, place},
-    rules::Pace,
 };
 use std::collections::BTreeMap;
 

@@ -20,10 +20,14 @@
 //! A connection that is lost loses what was on its way; so the next `Hello` always leads to a new view, and
 //! nothing needs to be sent twice.
 
-use super::identity::{Generation, Incarnation, MemberId, Role, RunId, ShardId};
+use super::{
+    ending::{Leave, Stop},
+    identity::{Generation, Incarnation, MemberId, Role, RunId, ShardId},
+    view::View,
+};
 use crate::{Lease, Position, Totals};
 use serde::{Deserialize, Serialize};
-use std::{fmt, net::SocketAddr};
+use std::net::SocketAddr;
 
 /// From a member to the coordinator.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -130,28 +134,6 @@ impl Meeting {
     }
 }
 
-/// Why a member goes.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub enum Leave {
-    /// Its work is done.
-    Finished,
-    /// It was asked to.
-    Stopped,
-    /// It failed.
-    Failed(Failure),
-}
-
-/// Why a member failed, with the end of its log.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Failure {
-    /// One sentence.
-    pub reason: String,
-    /// Every member would fail in the same way (settings, data): restarts are of no use.
-    pub permanent: bool,
-    /// Last lines of its log.
-    pub log_tail: Vec<String>,
-}
-
 /// What a member can serve of a shard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ReplicaStatus {
@@ -244,186 +226,4 @@ pub enum Passed {
     Fetched,
     /// The sum over the ranks.
     Sum(Vec<f64>),
-}
-
-/// Why a member is asked to go.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub enum Stop {
-    /// Another life of the same member, or a newer view, has taken its place.
-    Fenced,
-    /// Somebody cancelled the run.
-    Cancelled,
-    /// Drained: the round is closed, the place is wanted.
-    Drained,
-    /// The gang has failed.
-    Failed(Reason),
-    /// All ranks have finished.
-    Finished,
-}
-
-/// Why a gang fails, as far as its members can be told apart by it.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub enum Reason {
-    /// A member left although the others need it.
-    Left {
-        /// The member.
-        member: MemberId,
-    },
-    /// Members did not come in time.
-    Late {
-        /// What was waited for.
-        what: String,
-        /// How long.
-        seconds: f64,
-        /// Who is missing.
-        missing: Vec<MemberId>,
-    },
-    /// A member brought another number of values (or rows) than the others.
-    Length {
-        /// The member.
-        member: MemberId,
-        /// To what.
-        what: String,
-        /// What it brought.
-        found: u64,
-        /// What the others brought.
-        expected: u64,
-    },
-    /// Two members called different methods.
-    Order {
-        /// The member that came second.
-        member: MemberId,
-        /// What it called.
-        called: String,
-        /// The member that came first.
-        peer: MemberId,
-        /// What that one called.
-        peer_called: String,
-    },
-    /// Anything else, in one sentence.
-    Other(String),
-}
-
-impl fmt::Display for Reason {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Left { member } => write!(f, "{member} has left the gang, which needs it"),
-            Self::Late { what, seconds, missing } => {
-                write!(f, "waited {seconds} s for {what}; missing: {}", names(missing))
-            }
-            Self::Length { member, what, found, expected } => {
-                write!(f, "{member} brought {found} values to {what}, expected {expected}")
-            }
-            Self::Order { member, called, peer, peer_called } => {
-                write!(f, "{member} called {called} while {peer} called {peer_called}")
-            }
-            Self::Other(reason) => f.write_str(reason),
-        }
-    }
-}
-
-/// Members in words.
-pub(crate) fn names(members: &[MemberId]) -> String {
-    members.iter().map(MemberId::to_string).collect::<Vec<_>>().join(", ")
-}
-
-/// A membership, who holds what, and where training goes on.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct View {
-    /// Its number.
-    pub generation: Generation,
-    /// Who is in, by member.
-    pub members: Vec<Attendant>,
-    /// Who holds which shard.
-    pub placement: Placement,
-    /// The version that it begins with (asynchronous modes: every shard has one of its own).
-    pub version: u64,
-    /// Where that version comes from.
-    pub begin: Begin,
-}
-
-impl View {
-    /// Those that train, in rank order.
-    pub fn ranks(&self) -> impl Iterator<Item = MemberId> {
-        self.members.iter().filter(|m| m.role == Role::Rank).map(|m| m.member)
-    }
-
-    /// The rank that brings parameters and writes checkpoints: the lowest.
-    pub fn leader(&self) -> Option<MemberId> {
-        self.ranks().next()
-    }
-
-    /// Where `member` can be reached.
-    pub fn attendant(&self, member: MemberId) -> Option<&Attendant> {
-        self.members.iter().find(|m| m.member == member)
-    }
-}
-
-/// A member of a view.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Attendant {
-    /// Its row of the gang.
-    pub member: MemberId,
-    /// Its life.
-    pub incarnation: Incarnation,
-    /// What it does.
-    pub role: Role,
-    /// Where its shards are reached.
-    pub address: Option<SocketAddr>,
-    /// Its host.
-    pub host: String,
-}
-
-/// Who holds which shard, by shard.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Placement {
-    /// By shard.
-    pub holders: Vec<Holders>,
-}
-
-/// Who holds a shard.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Holders {
-    /// Answers the ranks.
-    pub primary: MemberId,
-    /// Keeps a copy; none where there is nobody else.
-    pub backup: Option<MemberId>,
-    /// The backup lacks the version: the primary installs it.
-    pub copy: bool,
-    /// The version that the holders have (nothing with [`Begin::Bring`]).
-    pub version: u64,
-}
-
-/// Where a view's parameters come from.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Begin {
-    /// The leader brings them: fresh ones, or those of a checkpoint.
-    Bring {
-        /// The gang had trained, and lost a shard with all its replicas.
-        lost: bool,
-    },
-    /// The primaries have them.
-    Held,
-}
-
-/// How a run ended.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub enum Outcome {
-    /// All ranks finished.
-    Finished,
-    /// Somebody cancelled it.
-    Cancelled,
-    /// It failed.
-    Failed(FirstCause),
-}
-
-/// What failed first.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct FirstCause {
-    /// The member that failed; none for a deadline of the whole gang.
-    pub member: Option<MemberId>,
-    /// One sentence: what is wrong, who is missing, what to do.
-    pub reason: String,
-    /// Last lines of that member's log.
-    pub log_tail: Vec<String>,
 }

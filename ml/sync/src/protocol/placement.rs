@@ -1,9 +1,6 @@
 //! Who holds which shard: a pure function of who held it, who is there, and who has its values.
 
-use super::{
-    identity::MemberId,
-    messages::{Holders, Placement},
-};
+use super::{Holders, MemberId, Placement};
 use std::collections::BTreeMap;
 
 /// A member that may hold shards.

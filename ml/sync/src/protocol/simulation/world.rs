@@ -573,7 +573,7 @@ impl World {
                 self.storage = Some(checkpoint);
             }
         }
-        if !matches!(outcome, Ok(_)) {
+        if outcome.is_err() {
             self.say(|| format!("{key:?}: {outcome:?}"));
         }
         self.go_on(key, next);
