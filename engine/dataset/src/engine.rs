@@ -39,7 +39,7 @@ struct Shared {
     broadcasts: Arc<Broadcasts>,
     persisted: PersistedPlans,
     next_number: AtomicU64,
-    models_registered: AtomicU64,
+    memory_tables: AtomicU64,
 }
 
 impl fmt::Debug for Engine {
@@ -80,7 +80,7 @@ impl Engine {
             broadcasts,
             persisted: PersistedPlans::default(),
             next_number: AtomicU64::new(0),
-            models_registered: AtomicU64::new(0),
+            memory_tables: AtomicU64::new(0),
         };
         Self { shared: Arc::new(shared) }
     }
@@ -182,7 +182,8 @@ impl Engine {
         let parts = deal_out(&first.schema(), batches, partitions.max(1))?;
         let table =
             MemTable::try_new(first.schema(), parts).map_err(|e| Error::planning("from_batches", e))?;
-        let name = format!("memory_{}", self.next_number());
+        // Counted by themselves: a program's tables have the same names, so its plans the same keys, every time.
+        let name = format!("memory_{}", self.shared.memory_tables.fetch_add(1, Ordering::Relaxed));
         let plan = LogicalPlanBuilder::scan(name, provider_as_source(Arc::new(table)), None);
         let plan =
             plan.and_then(LogicalPlanBuilder::build).map_err(|e| Error::planning("from_batches", e))?;
@@ -245,12 +246,6 @@ impl Engine {
     pub fn register_model(&self, name: &str, folder: impl Into<PathBuf>) {
         let mut models = self.shared.models.write().unwrap_or_else(PoisonError::into_inner);
         models.insert(name.to_owned(), folder.into());
-        self.shared.models_registered.fetch_add(1, Ordering::Relaxed);
-    }
-
-    /// How often a model was registered: a plan that names a model's folder may mean another model since.
-    pub(crate) fn models_registered(&self) -> u64 {
-        self.shared.models_registered.load(Ordering::Relaxed)
     }
 
     /// The folder of the model `name`.

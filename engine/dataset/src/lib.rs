@@ -31,6 +31,7 @@
 
 mod actions;
 mod build_id;
+mod cache_entry;
 mod dataset;
 mod engine;
 mod error;
@@ -44,6 +45,7 @@ pub mod nodes;
 mod parquet_sink;
 mod partitions;
 mod persist;
+mod plan_identity;
 mod row_hash;
 pub mod runner;
 mod session_context;
@@ -62,6 +64,7 @@ pub use ledger::{ledger_counter, ledger_entry};
 pub use no_stages::NoStages;
 pub use node_codec::NodeCodec;
 pub use parquet_sink::{WriteOptions, WriteSummary};
+pub use plan_identity::SourceIdentity;
 pub use runner::{LocalRunner, PlanRun, PlanRunner, Runner};
 pub use session_context::{EngineConfig, ExtensionPlanners, session_context, session_state};
 pub use stage_planner::{OptionMap, StageError, StagePlanner, TrainRequest};

@@ -4,6 +4,7 @@ use crate::{
     Dataset,
     error::{Error, Result, in_partition},
     ledger,
+    persist::mend,
 };
 use arrow::{datatypes::SchemaRef, record_batch::RecordBatch};
 use datafusion::{
@@ -28,6 +29,7 @@ pub(crate) struct Run {
 
 impl Run {
     pub(crate) async fn of(dataset: &Dataset) -> Result<Self> {
+        mend(dataset.engine(), dataset.logical_plan()?).await?;
         let plan = dataset.to_frame()?.create_physical_plan().await?;
         Ok(Self { plan, dataset: dataset.clone() })
     }

@@ -1,6 +1,6 @@
 //! A DataFusion session set up for datasets: our plan nodes, bounded memory, metadata that survives Parquet.
 
-use crate::{error::Result, nodes::DatasetPlanner, row_hash};
+use crate::{error::Result, nodes::DatasetPlanner, persist::CacheLocation, row_hash};
 use async_trait::async_trait;
 use datafusion::{
     catalog::Session,
@@ -36,6 +36,9 @@ pub struct EngineConfig {
     pub batch_size: Option<usize>,
     /// Where object stores are found by URL; local files only if not given.
     pub object_stores: Option<Arc<dyn ObjectStoreRegistry>>,
+    /// Where persisted rows are kept, a path or URL; the folder `cache` under the engine's working folder if not
+    /// given. On a cluster it must be storage that all executors see.
+    pub cache: Option<String>,
     /// Further settings by DataFusion's names, applied last.
     pub settings: BTreeMap<String, String>,
 }
@@ -95,6 +98,9 @@ fn session_config(config: &EngineConfig) -> Result<SessionConfig> {
     }
     for (name, value) in &config.settings {
         options.set(name, value)?;
+    }
+    if let Some(cache) = &config.cache {
+        session.set_extension(Arc::new(CacheLocation(cache.clone())));
     }
     Ok(session)
 }

@@ -18,6 +18,7 @@ use datafusion::{
 use futures::StreamExt;
 use std::{
     collections::HashMap,
+    fs,
     sync::{
         Arc,
         atomic::{AtomicUsize, Ordering},
@@ -76,6 +77,14 @@ pub fn batch(numbers: std::ops::Range<i64>) -> RecordBatch {
     let n: Int64Array = numbers.collect();
     let columns: Vec<ArrayRef> = vec![Arc::new(n), Arc::new(parity), Arc::new(half)];
     RecordBatch::try_new(schema(), columns).unwrap()
+}
+
+/// The names in a folder, sorted.
+pub fn entries(folder: &std::path::Path) -> Vec<String> {
+    let mut names: Vec<String> =
+        fs::read_dir(folder).unwrap().map(|e| e.unwrap().file_name().into_string().unwrap()).collect();
+    names.sort();
+    names
 }
 
 /// All values of an integer column, sorted.

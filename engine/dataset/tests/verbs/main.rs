@@ -8,5 +8,6 @@ mod keys;
 mod laziness;
 mod parquet;
 mod partitions;
+mod persist;
 mod rows;
 mod train;

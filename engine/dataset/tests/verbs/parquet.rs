@@ -1,20 +1,13 @@
-//! Writing, reading back, persisting.
+//! Writing and reading back.
 
-use crate::fixture::{Bench, METADATA_KEY, PARTITIONS, counted, integers, lines};
+use crate::fixture::{Bench, METADATA_KEY, PARTITIONS, counted, entries, integers, lines};
 use datafusion::{
     arrow::record_batch::RecordBatch,
     parquet::file::reader::{FileReader, SerializedFileReader},
     prelude::{col, lit},
 };
-use std::{fs, fs::File, sync::atomic::Ordering};
+use std::{fs, fs::File};
 use voxelflow_dataset::{WriteOptions, function};
-
-fn entries(folder: &std::path::Path) -> Vec<String> {
-    let mut names: Vec<String> =
-        fs::read_dir(folder).unwrap().map(|e| e.unwrap().file_name().into_string().unwrap()).collect();
-    names.sort();
-    names
-}
 
 #[tokio::test]
 async fn rows_and_metadata_survive_a_round_trip() {
@@ -104,31 +97,6 @@ async fn a_target_below_a_file_is_refused() {
     fs::write(bench.path("file"), "x").unwrap();
     let e = bench.numbers(1).write_parquet(&bench.path("file/rows")).await.unwrap_err();
     assert!(e.is_input() && e.to_string().contains("file/rows"), "{e}");
-}
-
-#[tokio::test]
-async fn persist_runs_once_and_unpersist_gives_the_lineage_back() {
-    let bench = Bench::new();
-    let (source, made) = counted(&bench.engine, 2, 3, 10);
-    let rows = source.filter(col("n").lt(lit(25)));
-    let persisted = rows.persist().await.unwrap();
-    assert_eq!(made.load(Ordering::SeqCst), 6);
-    assert_eq!(persisted.schema().unwrap().metadata()[METADATA_KEY], "7T");
-    assert_eq!(integers(&persisted, "n").await.len(), 50);
-    assert_eq!(integers(&rows.persist().await.unwrap(), "n").await.len(), 50);
-    assert_eq!(made.load(Ordering::SeqCst), 6, "an equal plan is read from what was kept");
-    let cache = bench.engine.work_dir().join("cache");
-    assert_eq!(entries(&cache).len(), 1);
-    let (other, _) = counted(&bench.engine, 2, 3, 10);
-    other.filter(col("n").lt(lit(25))).persist().await.unwrap();
-    assert_eq!(entries(&cache).len(), 2, "another table of the same name is another plan");
-    let again = persisted.unpersist().await.unwrap();
-    assert_eq!(entries(&cache).len(), 1);
-    assert_eq!(integers(&again, "n").await.len(), 50);
-    assert_eq!(made.load(Ordering::SeqCst), 12);
-    let Bench { engine, folder } = bench;
-    drop((engine, source, rows, persisted, again, other));
-    assert_eq!(entries(&folder.path().join("work/cache")).len(), 0, "the cache ends with the engine");
 }
 
 #[tokio::test]
