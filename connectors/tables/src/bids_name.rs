@@ -1,9 +1,10 @@
 //! What a BIDS file name says: `sub-01_ses-2_task-motor_run-1_space-MNI_bold.nii.gz`.
 
+use serde::{Deserialize, Serialize};
 use std::path::Path;
 
 /// Entities of a file name, without their prefixes; `None` where the name is silent.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BidsName {
     /// `sub-`
     pub subject: Option<String>,

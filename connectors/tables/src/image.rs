@@ -1,13 +1,14 @@
 //! One image file: what its header says, and its volumes one by one. The only module that reads images.
 
 use crate::{BidsName, Error, NiftiOptions, Result};
+use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 use voxelflow_formats::NiftiReader;
 use voxelflow_stage::Grid;
 
 /// What is known of an image from its header, its name, its sidecar and the options.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Image {
     /// Where it lies.
     pub path: PathBuf,
@@ -63,6 +64,13 @@ impl Image {
             history: Vec::new(),
         };
         Ok(Self { path: path.into(), grid, volumes: header.volumes, keys })
+    }
+
+    /// Whether its sizes are such that [`Image::probe`] gives: they come from other processes too.
+    pub fn is_sound(&self) -> bool {
+        let voxels =
+            self.grid.shape.iter().try_fold(1_u32, |voxels, n| voxels.checked_mul(u32::try_from(*n).ok()?));
+        voxels.is_some() && i32::try_from(self.volumes).is_ok()
     }
 
     /// The path as text, for messages.

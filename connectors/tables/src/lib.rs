@@ -26,6 +26,7 @@ mod nifti_exec;
 mod nifti_options;
 mod nifti_table;
 mod series_rows;
+mod travel;
 mod volume_store;
 
 pub use bids_name::BidsName;

@@ -6,10 +6,10 @@
 use crate::mean_image::add;
 use crate::series_rows::{RowBuilder, VOXEL};
 use crate::volume_store::VolumeStore;
-use crate::{Error, Image, Result, mask::Mask, mask::MaskChoice, nifti_table::Source};
+use crate::{Error, Image, Result, mask::Mask, mask::MaskChoice, nifti_table::Source, travel::image_number};
 use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
-use datafusion::common::{Statistics, stats::Precision, tree_node::TreeNodeRecursion};
+use datafusion::common::{Statistics, plan_err, stats::Precision, tree_node::TreeNodeRecursion};
 use datafusion::error::Result as PlanResult;
 use datafusion::execution::memory_pool::{MemoryConsumer, MemoryReservation};
 use datafusion::execution::{SendableRecordBatchStream, TaskContext, spill_file::SpillFile};
@@ -18,8 +18,11 @@ use datafusion::physical_plan::execution_plan::{
     Boundedness, EmissionType, PlanProperties, ReplaceChildrenOptions,
 };
 use datafusion::physical_plan::statistics::StatisticsArgs;
-use datafusion::physical_plan::stream::RecordBatchReceiverStreamBuilder;
-use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, Partitioning};
+use datafusion::physical_plan::stream::{RecordBatchReceiverStreamBuilder, RecordBatchStreamAdapter};
+use datafusion::physical_plan::{
+    DisplayAs, DisplayFormatType, ExecutionPlan, ExecutionPlanProperties, Partitioning,
+};
+use futures::{TryStreamExt, stream};
 use std::fs::OpenOptions;
 use std::sync::Arc;
 use tokio::sync::mpsc::Sender;
@@ -28,15 +31,23 @@ use voxelflow_signal::MeanVolume;
 /// Bytes of series in a batch, unless one series alone is longer.
 const BATCH_BYTES: usize = 4 << 20;
 
-/// Reads the images of a NIFTI table.
+/// Reads the images of a NIFTI table: one partition an image, or, where a plan is run in parts, one partition a
+/// row of `numbers`, which says which image it is.
 #[derive(Debug)]
 pub struct NiftiExec {
-    source: Arc<Source>,
-    /// Positions in the table's schema.
-    columns: Vec<usize>,
-    schema: SchemaRef,
-    limit: Option<usize>,
+    reader: Reader,
+    numbers: Option<Arc<dyn ExecutionPlan>>,
     properties: Arc<PlanProperties>,
+}
+
+/// What is read of which images.
+#[derive(Clone, Debug)]
+pub(crate) struct Reader {
+    pub source: Arc<Source>,
+    /// Positions in the table's schema.
+    pub columns: Vec<usize>,
+    pub schema: SchemaRef,
+    pub limit: Option<usize>,
 }
 
 impl NiftiExec {
@@ -47,40 +58,82 @@ impl NiftiExec {
     ) -> PlanResult<Self> {
         let columns = projection.cloned().unwrap_or_else(|| (0..source.schema.fields().len()).collect());
         let schema = Arc::new(source.schema.project(&columns)?);
-        let mut equivalence = EquivalenceProperties::new(Arc::clone(&schema));
-        if let Some(at) = columns.iter().position(|c| *c == VOXEL) {
+        Ok(Self::of(Reader { source, columns, schema, limit }, None))
+    }
+
+    pub(crate) fn of(reader: Reader, numbers: Option<Arc<dyn ExecutionPlan>>) -> Self {
+        let mut equivalence = EquivalenceProperties::new(Arc::clone(&reader.schema));
+        if let Some(at) = reader.columns.iter().position(|c| *c == VOXEL) {
             equivalence.add_ordering([PhysicalSortExpr::new_default(Arc::new(Column::new("voxel", at)))]);
         }
+        let partitions = match &numbers {
+            Some(numbers) => numbers.output_partitioning().partition_count(),
+            None => reader.source.images.len(),
+        };
         let properties = Arc::new(PlanProperties::new(
             equivalence,
-            Partitioning::UnknownPartitioning(source.images.len()),
+            Partitioning::UnknownPartitioning(partitions),
             EmissionType::Incremental,
             Boundedness::Bounded,
         ));
-        Ok(Self { source, columns, schema, limit, properties })
+        Self { reader, numbers, properties }
     }
 
-    /// Rows of a partition, where that is known without reading volumes.
-    fn rows(&self, partition: usize) -> Option<usize> {
-        let rows = match self.source.known_mask(partition)? {
+    pub(crate) fn reader(&self) -> &Reader {
+        &self.reader
+    }
+
+    pub(crate) fn numbers(&self) -> Option<&Arc<dyn ExecutionPlan>> {
+        self.numbers.as_ref()
+    }
+}
+
+impl Reader {
+    /// Rows of an image, where that is known without reading volumes.
+    fn rows(&self, image: usize) -> Option<usize> {
+        let rows = match self.source.known_mask(image)? {
             Some(mask) => mask.voxels.len(),
-            None => self.source.images[partition].voxels(),
+            None => self.source.images.get(image)?.voxels(),
         };
         Some(rows.min(self.limit.unwrap_or(usize::MAX)))
+    }
+
+    fn read(&self, number: usize, context: Arc<TaskContext>) -> PlanResult<SendableRecordBatchStream> {
+        let mut stream = RecordBatchReceiverStreamBuilder::new(Arc::clone(&self.schema), 2);
+        let Some(image) = self.source.images.get(number) else {
+            return plan_err!("the table has {} images, none with number {number}", self.source.images.len());
+        };
+        let rows = RowBuilder::new(image, Arc::clone(&self.schema), self.columns.clone());
+        let reservation = MemoryConsumer::new(format!("NiftiExec[{number}]")).with_can_spill(true);
+        let task = ReadTask {
+            source: Arc::clone(&self.source),
+            partition: number,
+            rows,
+            limit: self.limit.unwrap_or(usize::MAX),
+            batch_rows: (BATCH_BYTES / (4 * image.volumes.max(1)))
+                .clamp(1, context.session_config().batch_size().max(1)),
+            reservation: reservation.register(context.memory_pool()),
+            context,
+            spill: None,
+            to: stream.tx(),
+        };
+        stream.spawn_blocking(move || Ok(task.run()?));
+        Ok(stream.build())
     }
 }
 
 impl DisplayAs for NiftiExec {
     fn fmt_as(&self, _: DisplayFormatType, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let names: Vec<&str> = self.schema.fields().iter().map(|f| f.name().as_str()).collect();
+        let Reader { source, schema, limit, .. } = &self.reader;
+        let names: Vec<&str> = schema.fields().iter().map(|f| f.name().as_str()).collect();
         write!(
             f,
             "NiftiExec: files={}, mask={}, columns=[{}]",
-            self.source.images.len(),
-            self.source.options.mask,
+            source.images.len(),
+            source.options.mask,
             names.join(", ")
         )?;
-        self.limit.map_or(Ok(()), |limit| write!(f, ", limit={limit}"))
+        limit.map_or(Ok(()), |limit| write!(f, ", limit={limit}"))
     }
 }
 
@@ -94,22 +147,26 @@ impl ExecutionPlan for NiftiExec {
     }
 
     fn children(&self) -> Vec<&Arc<dyn ExecutionPlan>> {
-        Vec::new()
+        self.numbers.iter().collect()
+    }
+
+    fn benefits_from_input_partitioning(&self) -> Vec<bool> {
+        vec![false; self.children().len()]
     }
 
     fn replace_children(
         self: Arc<Self>,
-        _: Vec<Arc<dyn ExecutionPlan>>,
+        mut children: Vec<Arc<dyn ExecutionPlan>>,
         _: ReplaceChildrenOptions,
     ) -> PlanResult<Arc<dyn ExecutionPlan>> {
-        Ok(self)
+        Ok(Arc::new(Self::of(self.reader.clone(), children.pop())))
     }
 
     fn with_new_children(
         self: Arc<Self>,
-        _: Vec<Arc<dyn ExecutionPlan>>,
+        mut children: Vec<Arc<dyn ExecutionPlan>>,
     ) -> PlanResult<Arc<dyn ExecutionPlan>> {
-        Ok(self)
+        Ok(Arc::new(Self::of(self.reader.clone(), children.pop())))
     }
 
     fn apply_expressions(
@@ -124,34 +181,23 @@ impl ExecutionPlan for NiftiExec {
         _: &[Arc<Statistics>],
         args: &StatisticsArgs,
     ) -> PlanResult<Arc<Statistics>> {
-        let mut statistics = Statistics::new_unknown(&self.schema);
+        let mut statistics = Statistics::new_unknown(&self.reader.schema);
+        let images = self.reader.source.images.len();
         let rows: Option<usize> = match args.partition() {
-            Some(partition) => self.rows(partition),
-            None => (0..self.source.images.len()).map(|p| self.rows(p)).sum(),
+            // Which images they are is in the rows of `numbers`.
+            _ if self.numbers.is_some() => None,
+            Some(partition) => self.reader.rows(partition),
+            None => (0..images).map(|image| self.reader.rows(image)).sum(),
         };
         statistics.num_rows = rows.map_or(Precision::Absent, Precision::Exact);
         Ok(Arc::new(statistics))
     }
 
     fn execute(&self, partition: usize, context: Arc<TaskContext>) -> PlanResult<SendableRecordBatchStream> {
-        let mut stream = RecordBatchReceiverStreamBuilder::new(Arc::clone(&self.schema), 2);
-        let image = &self.source.images[partition];
-        let rows = RowBuilder::new(image, Arc::clone(&self.schema), self.columns.clone());
-        let reservation = MemoryConsumer::new(format!("NiftiExec[{partition}]")).with_can_spill(true);
-        let task = ReadTask {
-            source: Arc::clone(&self.source),
-            partition,
-            rows,
-            limit: self.limit.unwrap_or(usize::MAX),
-            batch_rows: (BATCH_BYTES / (4 * image.volumes.max(1)))
-                .clamp(1, context.session_config().batch_size().max(1)),
-            reservation: reservation.register(context.memory_pool()),
-            context,
-            spill: None,
-            to: stream.tx(),
-        };
-        stream.spawn_blocking(move || Ok(task.run()?));
-        Ok(stream.build())
+        let Some(numbers) = &self.numbers else { return self.reader.read(partition, context) };
+        let (reader, numbers) = (self.reader.clone(), numbers.execute(partition, Arc::clone(&context))?);
+        let rows = stream::once(async move { reader.read(image_number(numbers).await?, context) });
+        Ok(Box::pin(RecordBatchStreamAdapter::new(self.schema(), rows.try_flatten())))
     }
 }
 
@@ -172,6 +218,7 @@ struct ReadTask {
 impl ReadTask {
     fn run(mut self) -> Result<()> {
         let source = Arc::clone(&self.source);
+        source.load_file_mask()?;
         let image = &source.images[self.partition];
         let known = match source.known_mask(self.partition) {
             Some(Some(mask)) => Some(mask),
@@ -283,7 +330,7 @@ impl Source {
     pub(crate) fn known_mask(&self, partition: usize) -> Option<Option<Arc<Mask>>> {
         match self.mask {
             MaskChoice::Everything => Some(None),
-            MaskChoice::File(_) => Some(self.file_mask.clone()),
+            MaskChoice::File(_) => self.file_mask.get().map(|mask| Some(Arc::clone(mask))),
             MaskChoice::Auto => self.remembered(partition).map(Some),
         }
     }

@@ -11,7 +11,8 @@ use datafusion::catalog::{Session, TableProvider, TableProviderFactory};
 use datafusion::error::{DataFusionError, Result as PlanResult};
 use datafusion::logical_expr::{CreateExternalTable, Expr, TableType};
 use datafusion::physical_plan::ExecutionPlan;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::{collections::HashMap, fmt::Write};
 use voxelflow_stage::{Grid, Options};
 
 /// The name after `STORED AS`, under which a [`NiftiTableFactory`] is registered.
@@ -34,8 +35,8 @@ pub(crate) struct Source {
     pub images: Vec<Image>,
     pub options: NiftiOptions,
     pub mask: MaskChoice,
-    /// The voxels of a mask file.
-    pub file_mask: Option<Arc<Mask>>,
+    /// The voxels of a mask file, once it was read.
+    pub file_mask: OnceLock<Arc<Mask>>,
     pub schema: SchemaRef,
     /// Automatic masks that were found, by image, with the file that they were found in.
     found: Mutex<Vec<Option<Found>>>,
@@ -78,9 +79,27 @@ impl NiftiTable {
             (MaskChoice::Auto, None) => grid.mask_hash = auto_hash(&images),
             (_, None) => describe(&mut grid, &Mask::everything(first)),
         }
-        let schema = schema(&grid, first.volumes)?;
-        let found = Mutex::new(vec![None; images.len()]);
-        Ok(Self { source: Arc::new(Source { images, options, mask, file_mask, schema, found }) })
+        let source = Source::try_new(images, options, grid.to_metadata()?)?;
+        if let Some(mask) = file_mask {
+            source.file_mask.get_or_init(|| mask);
+        }
+        Ok(Self { source: Arc::new(source) })
+    }
+}
+
+impl NiftiTable {
+    /// A text that is equal, in every process, while the rows are: the images by path, length and time of change,
+    /// the voxels of a mask file, the options. None when an image cannot be looked at.
+    pub fn identity(&self) -> Option<String> {
+        let Source { images, options, file_mask, .. } = self.source.as_ref();
+        let options = serde_json::to_string(options).ok()?;
+        let mask = file_mask.get().map(|mask| mask.hash()).unwrap_or_default();
+        let mut text = format!("{NIFTI}\n{options}\n{mask}");
+        for image in images {
+            let path = std::path::absolute(&image.path).ok()?;
+            write!(text, "\n{} {:?}", path.display(), image.stamp()?).ok()?;
+        }
+        Some(text)
     }
 }
 
@@ -98,6 +117,34 @@ fn auto_hash(images: &[Image]) -> String {
 }
 
 impl Source {
+    /// `images` and the grid that they lie on, as metadata; a mask file is not read yet.
+    pub fn try_new(
+        images: Vec<Image>,
+        options: NiftiOptions,
+        metadata: HashMap<String, String>,
+    ) -> Result<Self> {
+        let mask = MaskChoice::parse(&options.mask)?;
+        let schema = schema(metadata, images.first().map_or(0, |first| first.volumes));
+        let found = Mutex::new(vec![None; images.len()]);
+        Ok(Self { images, options, mask, file_mask: OnceLock::new(), schema, found })
+    }
+
+    /// Reads the mask file, if there is one and it was not read yet, and checks that it is the table's still.
+    pub fn load_file_mask(&self) -> Result<()> {
+        let (MaskChoice::File(path), None, Some(first)) =
+            (&self.mask, self.file_mask.get(), self.images.first())
+        else {
+            return Ok(());
+        };
+        let mask = Mask::from_file(path, first)?;
+        if mask.hash() != Grid::of(&self.schema)?.mask_hash {
+            let reason = "the mask has changed since the table was made: create the table again".into();
+            return Err(Error::Image { path: path.display().to_string(), reason });
+        }
+        self.file_mask.get_or_init(|| Arc::new(mask));
+        Ok(())
+    }
+
     /// The automatic mask of an image, if its file is still the one that it was found in.
     pub fn remembered(&self, partition: usize) -> Option<Arc<Mask>> {
         let found = self.found.lock().unwrap_or_else(PoisonError::into_inner);

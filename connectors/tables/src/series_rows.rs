@@ -6,8 +6,8 @@ use arrow::array::{
     UInt32Array,
 };
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
-use std::sync::Arc;
-use voxelflow_stage::{Grid, KEY_COLUMNS, SERIES_COLUMN};
+use std::{collections::HashMap, sync::Arc};
+use voxelflow_stage::{KEY_COLUMNS, SERIES_COLUMN};
 
 /// Text columns at the start of [`KEY_COLUMNS`].
 const NAMES: usize = 5;
@@ -16,8 +16,8 @@ pub(crate) const VOXEL: usize = 5;
 /// Position of the series.
 pub(crate) const SERIES: usize = KEY_COLUMNS.len();
 
-/// The schema of series of `volumes` points on `grid`: key columns, `series`, and the grid as metadata.
-pub(crate) fn schema(grid: &Grid, volumes: usize) -> Result<SchemaRef> {
+/// The schema of series of `volumes` points: key columns, `series`, and `metadata`, which hold the grid.
+pub(crate) fn schema(metadata: HashMap<String, String>, volumes: usize) -> SchemaRef {
     let mut fields: Vec<Field> = KEY_COLUMNS
         .iter()
         .enumerate()
@@ -28,7 +28,7 @@ pub(crate) fn schema(grid: &Grid, volumes: usize) -> Result<SchemaRef> {
         })
         .collect();
     fields.push(Field::new(SERIES_COLUMN, series_type(volumes), false));
-    Ok(Arc::new(Schema::new_with_metadata(fields, grid.to_metadata()?)))
+    Arc::new(Schema::new_with_metadata(fields, metadata))
 }
 
 fn series_type(volumes: usize) -> DataType {

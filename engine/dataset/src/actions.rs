@@ -8,8 +8,14 @@ use crate::{
     nodes,
     partitions::Run,
 };
-use arrow::{compute::concat_batches, record_batch::RecordBatch, util::pretty::pretty_format_batches};
-use datafusion::physical_plan::{SendableRecordBatchStream, displayable};
+use arrow::{
+    array::AsArray, compute::concat_batches, datatypes::Int64Type, record_batch::RecordBatch,
+    util::pretty::pretty_format_batches,
+};
+use datafusion::{
+    functions_aggregate::count::count_all,
+    physical_plan::{SendableRecordBatchStream, displayable},
+};
 use futures::StreamExt;
 use serde::Serialize;
 use std::sync::Arc;
@@ -20,7 +26,12 @@ impl Dataset {
     /// # Errors
     /// The first fault in the chain, or a partition that fails.
     pub async fn count(&self) -> Result<usize> {
-        Ok(self.to_frame()?.count().await?)
+        let counted = self.then_frame("count", |frame| frame.aggregate(Vec::new(), vec![count_all()]));
+        let numbers = counted.collect().await?;
+        let number = numbers
+            .iter()
+            .find_map(|b| b.columns().first()?.as_primitive_opt::<Int64Type>()?.values().first().copied());
+        Ok(usize::try_from(number.unwrap_or_default()).unwrap_or_default())
     }
 
     /// All rows, partition by partition.
@@ -60,7 +71,7 @@ impl Dataset {
     /// # Errors
     /// The first fault in the chain; a partition that fails is told by the stream.
     pub async fn stream(&self) -> Result<SendableRecordBatchStream> {
-        Run::of(self).await?.merged()
+        Run::of(self).await?.merged().await
     }
 
     /// Calls `function` on the batches of every partition, for its effect.
@@ -69,7 +80,7 @@ impl Dataset {
     /// The first fault in the chain, or a partition that fails.
     pub async fn foreach_partition<A: Serialize>(&self, function: Function<A>, arguments: A) -> Result<()> {
         let run = Run::of(&self.for_effect(function, &arguments)).await?;
-        let drain = |_, mut rows: SendableRecordBatchStream| async move {
+        let drain = |mut rows: SendableRecordBatchStream| async move {
             while let Some(batch) = rows.next().await {
                 batch?;
             }

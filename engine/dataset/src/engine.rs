@@ -1,7 +1,7 @@
 //! The engine: where datasets come from, and what they share while they are planned and run.
 
 use crate::{
-    Dataset, StagePlanner,
+    Dataset, LocalRunner, PlanRunner, Runner, StagePlanner,
     error::{Error, Result, similar},
     functions::{Accumulate, Accumulator, Accumulators, Broadcast, Broadcasts},
     persist::PersistedPlans,
@@ -33,6 +33,7 @@ pub struct Engine {
 struct Shared {
     context: SessionContext,
     planner: Arc<dyn StagePlanner>,
+    runner: Arc<dyn PlanRunner>,
     work_dir: PathBuf,
     models: RwLock<BTreeMap<String, PathBuf>>,
     accumulators: Arc<Accumulators>,
@@ -52,12 +53,41 @@ impl fmt::Debug for Engine {
 }
 
 impl Engine {
-    /// An engine on `context` (see [`session_context`](crate::session_context)) that keeps models and persisted
+    /// An engine in this process, on `context` (see [`session_context`](crate::session_context)) that keeps models and persisted
     /// datasets under `work_dir`, which is made when first needed. Functions of the stages are registered.
     pub fn new(
         context: SessionContext,
         planner: Arc<dyn StagePlanner>,
         work_dir: impl Into<PathBuf>,
+    ) -> Self {
+        Self::build(context, planner, work_dir.into(), Arc::new(LocalRunner))
+    }
+
+    /// As [`Engine::new`]; plans are run by `runner`, whose settings the session is given.
+    ///
+    /// # Errors
+    /// A setting of the runner that DataFusion does not have.
+    pub fn on_runner(
+        context: SessionContext,
+        planner: Arc<dyn StagePlanner>,
+        work_dir: impl Into<PathBuf>,
+        runner: Arc<dyn PlanRunner>,
+    ) -> Result<Self> {
+        {
+            let state = context.state_ref();
+            let mut state = state.write();
+            for (name, value) in runner.session_settings() {
+                state.config_mut().options_mut().set(&name, &value)?;
+            }
+        }
+        Ok(Self::build(context, planner, work_dir.into(), runner))
+    }
+
+    fn build(
+        context: SessionContext,
+        planner: Arc<dyn StagePlanner>,
+        work_dir: PathBuf,
+        runner: Arc<dyn PlanRunner>,
     ) -> Self {
         let (accumulators, broadcasts) = (Arc::<Accumulators>::default(), Arc::<Broadcasts>::default());
         {
@@ -67,6 +97,7 @@ impl Engine {
             planner.prepare(config);
             config.set_extension(Arc::clone(&accumulators));
             config.set_extension(Arc::clone(&broadcasts));
+            config.set_extension(Arc::new(Runner(Arc::clone(&runner))));
         }
         for function in planner.model_functions().into_iter().chain(planner.series_functions()) {
             context.register_udf(function.as_ref().clone());
@@ -74,7 +105,8 @@ impl Engine {
         let shared = Shared {
             context,
             planner,
-            work_dir: work_dir.into(),
+            runner,
+            work_dir,
             models: RwLock::default(),
             accumulators,
             broadcasts,
@@ -93,6 +125,11 @@ impl Engine {
     /// The stages.
     pub fn planner(&self) -> &Arc<dyn StagePlanner> {
         &self.shared.planner
+    }
+
+    /// Where plans run.
+    pub fn runner(&self) -> &Arc<dyn PlanRunner> {
+        &self.shared.runner
     }
 
     /// The folder to work in.

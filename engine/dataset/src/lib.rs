@@ -33,6 +33,7 @@ mod actions;
 mod build_id;
 mod cache_entry;
 mod dataset;
+pub mod distributed;
 mod engine;
 mod error;
 pub mod functions;

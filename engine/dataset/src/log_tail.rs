@@ -10,6 +10,7 @@
 //! standard error has, and also what our own crates say at `info`. Secrets are taken out before a line goes
 //! anywhere: values of environment variables that are named as secrets, and what was given to [`keep_secret`].
 
+use datafusion::execution::TaskContext;
 use log::{Level, LevelFilter, Log, Metadata, Record};
 use serde::{Deserialize, Serialize};
 use std::{
@@ -127,6 +128,12 @@ pub fn in_task<T>(task: &Arc<str>, work: impl FnOnce() -> T) -> T {
 /// The task that is at work on this thread.
 pub fn current_task() -> Option<Arc<str>> {
     CURRENT.with(|c| c.borrow().clone())
+}
+
+/// The task that a plan runs in, as Ballista names it; none outside of clusters.
+pub fn task_of(context: &TaskContext) -> Option<Arc<str>> {
+    let id = context.task_id()?;
+    Some(id.strip_prefix("TID ").unwrap_or(&id).into())
 }
 
 /// As [`in_task`], for a future; what it spawns is not part of it.
@@ -376,6 +383,26 @@ mod tests {
         let (lines, after) = lines_after(next);
         assert!(after > next && lines.iter().any(|l| l.text == "from a future" && l.job() == "scope"));
         assert_eq!(lines_after(after).0.len() as u64, lines_after(after).1 - after);
+    }
+
+    #[test]
+    fn a_task_is_known_from_where_its_plan_runs() {
+        let context = datafusion::prelude::SessionContext::new().task_ctx();
+        assert_eq!(task_of(&context), None);
+        let runtime = context.runtime_env();
+        let (config, none) = (context.session_config().clone(), std::collections::HashMap::new);
+        let id = Some("TID j1/2.0/3.1".to_owned());
+        let context = TaskContext::new(
+            id,
+            "s".into(),
+            config,
+            none(),
+            Default::default(),
+            Default::default(),
+            Default::default(),
+            runtime,
+        );
+        assert_eq!(task_of(&context).as_deref(), Some("j1/2.0/3.1"));
     }
 
     #[test]

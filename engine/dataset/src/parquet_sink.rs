@@ -8,24 +8,12 @@
 
 use crate::{
     Dataset,
-    error::{Error, Result},
+    error::Result,
+    nodes::{ParquetFiles, UnaryExec, write_empty},
     partitions::Run,
     target::Target,
 };
-use arrow::{
-    array::Array,
-    datatypes::{Schema, SchemaRef},
-    record_batch::RecordBatch,
-};
-use datafusion::{error::DataFusionError, physical_plan::SendableRecordBatchStream};
-use futures::StreamExt;
-use object_store::{ObjectStore, buffered::BufWriter};
-use parquet::{
-    arrow::{ArrowSchemaConverter, AsyncArrowWriter},
-    basic::{Compression, Type, ZstdLevel},
-    errors::ParquetError,
-    file::properties::{EnabledStatistics, WriterProperties},
-};
+use arrow::{array::AsArray, datatypes::UInt64Type, record_batch::RecordBatch};
 use std::{collections::BTreeMap, sync::Arc};
 
 /// How Parquet is written.
@@ -70,7 +58,8 @@ pub struct WriteSummary {
 }
 
 impl Dataset {
-    /// Writes a folder of Parquet files, by path or URL. Schema metadata are kept.
+    /// Writes a folder of Parquet files, by path or URL. Schema metadata are kept. Every partition is written where
+    /// it is computed: on a cluster the target must be storage that all executors see.
     ///
     /// # Errors
     /// A target that is taken or cannot be written, a fault in the chain, a partition that fails; then nothing
@@ -87,11 +76,10 @@ impl Dataset {
         // The plan is checked before the target is touched.
         let run = Run::of(self).await?;
         let target = Target::open(self.engine(), location, options.overwrite).await?;
-        match write_partitions(&run, &target, options).await {
+        match write_partitions(run, &target, options).await {
             Ok(summary) => {
                 target.publish().await?;
-                let counts = run.counts();
-                Ok(WriteSummary { location: location.to_owned(), counts, ..summary })
+                Ok(WriteSummary { location: location.to_owned(), ..summary })
             }
             Err(e) => {
                 target.abandon().await;
@@ -101,120 +89,35 @@ impl Dataset {
     }
 }
 
-async fn write_partitions(run: &Run, target: &Target, options: &WriteOptions) -> Result<WriteSummary> {
-    let properties = properties(&run.schema(), options)?;
+async fn write_partitions(run: Run, target: &Target, options: &WriteOptions) -> Result<WriteSummary> {
+    let files = ParquetFiles {
+        row_group_bytes: options.row_group_bytes,
+        compression_level: options.compression_level,
+        ..target.files()
+    };
+    let schema = run.schema();
+    let run = run.under(|rows| Ok(Arc::new(UnaryExec::try_new(files.clone(), rows)?)))?;
     let at_once = std::thread::available_parallelism().map_or(1, usize::from);
-    let write = |partition, rows: SendableRecordBatchStream| {
-        let file = File {
-            store: Arc::clone(target.store()),
-            path: target.part(partition),
-            schema: rows.schema(),
-            properties: properties.clone(),
-            row_group_bytes: options.row_group_bytes.max(1),
-        };
-        async move { file.write_all(rows).await }
-    };
-    let mut written = run.for_each(at_once, write).await?;
-    if written.iter().all(Option::is_none) {
+    let (written, counts) = run.collect_at_once(at_once).await?;
+    let mut summary = WriteSummary { counts, ..WriteSummary::default() };
+    for batch in written.iter().flatten() {
+        let [files, rows, bytes] = sums(batch);
+        summary.files += files as usize;
+        summary.rows += rows as usize;
+        summary.bytes += bytes;
+    }
+    if summary.files == 0 {
         // A table without rows is still a table: its columns can be read.
-        let file = File {
-            store: Arc::clone(target.store()),
-            path: target.part(0),
-            schema: run.schema(),
-            properties,
-            row_group_bytes: options.row_group_bytes.max(1),
-        };
-        written.push(Some(file.write_empty().await?));
+        summary.bytes = write_empty(&files, target.store(), &schema).await?;
+        summary.files = 1;
     }
-    let whole = written.into_iter().flatten().fold(WriteSummary::default(), |sum, (rows, bytes)| {
-        WriteSummary { rows: sum.rows + rows, files: sum.files + 1, bytes: sum.bytes + bytes, ..sum }
-    });
-    Ok(whole)
+    Ok(summary)
 }
 
-/// One file to be.
-struct File {
-    store: Arc<dyn ObjectStore>,
-    path: object_store::path::Path,
-    schema: SchemaRef,
-    properties: WriterProperties,
-    row_group_bytes: usize,
-}
-
-type Writer = AsyncArrowWriter<BufWriter>;
-
-impl File {
-    fn open(&self) -> Result<Writer> {
-        let sink = BufWriter::new(Arc::clone(&self.store), self.path.clone());
-        AsyncArrowWriter::try_new(sink, Arc::clone(&self.schema), Some(self.properties.clone()))
-            .map_err(|e| self.failure(&e))
-    }
-
-    /// Rows and bytes, or nothing where there are no rows.
-    async fn write_all(self, mut rows: SendableRecordBatchStream) -> Result<Option<(usize, u64)>> {
-        let mut open: Option<(Writer, usize)> = None;
-        while let Some(batch) = rows.next().await {
-            let batch = batch?;
-            if batch.num_rows() == 0 {
-                continue;
-            }
-            let (writer, written) = match &mut open {
-                Some(open) => open,
-                closed => closed.insert((self.open()?, 0)),
-            };
-            *written += batch.num_rows();
-            self.append(writer, &batch).await.map_err(|e| self.failure(&e))?;
-        }
-        match open {
-            Some((writer, rows)) => Ok(Some((rows, self.finish(writer).await?))),
-            None => Ok(None),
-        }
-    }
-
-    /// A batch is handed over in pieces, so that the bound holds for large batches too.
-    async fn append(&self, writer: &mut Writer, batch: &RecordBatch) -> Result<(), ParquetError> {
-        let bytes = batch.columns().iter().map(|c| c.get_array_memory_size()).sum::<usize>().max(1);
-        let pieces = bytes.div_ceil((self.row_group_bytes / 4).max(1)).min(batch.num_rows());
-        for piece in 0..pieces {
-            let (from, to) = (batch.num_rows() * piece / pieces, batch.num_rows() * (piece + 1) / pieces);
-            writer.write(&batch.slice(from, to - from)).await?;
-            if writer.memory_size() >= self.row_group_bytes {
-                writer.flush().await?;
-            }
-        }
-        Ok(())
-    }
-
-    async fn write_empty(&self) -> Result<(usize, u64)> {
-        Ok((0, self.finish(self.open()?).await?))
-    }
-
-    async fn finish(&self, mut writer: Writer) -> Result<u64> {
-        writer.finish().await.map_err(|e| self.failure(&e))?;
-        Ok(writer.bytes_written() as u64)
-    }
-
-    fn failure(&self, error: &ParquetError) -> Error {
-        DataFusionError::Execution(format!("writing {}: {error}", self.path)).into()
-    }
-}
-
-/// Floats are all different: a dictionary of them only costs time, as statistics of list items do.
-fn properties(schema: &Schema, options: &WriteOptions) -> Result<WriterProperties> {
-    let compression = match options.compression_level {
-        0 => Compression::UNCOMPRESSED,
-        level => Compression::ZSTD(ZstdLevel::try_new(level).map_err(|e| Error::plan("write_parquet", e))?),
-    };
-    let mut properties = WriterProperties::builder().set_compression(compression);
-    let parquet = ArrowSchemaConverter::new().convert(schema).map_err(|e| Error::plan("write_parquet", e))?;
-    for column in parquet.columns() {
-        if matches!(column.physical_type(), Type::FLOAT | Type::DOUBLE) {
-            properties = properties.set_column_dictionary_enabled(column.path().clone(), false);
-            if column.max_rep_level() > 0 {
-                let none = EnabledStatistics::None;
-                properties = properties.set_column_statistics_enabled(column.path().clone(), none);
-            }
-        }
-    }
-    Ok(properties.build())
+/// Files, rows and bytes of what partitions say that they have written.
+fn sums(batch: &RecordBatch) -> [u64; 3] {
+    [0, 1, 2].map(|column| {
+        let numbers = batch.columns().get(column).and_then(|c| c.as_primitive_opt::<UInt64Type>());
+        numbers.map_or(0, |numbers| numbers.iter().flatten().sum())
+    })
 }

@@ -1,17 +1,16 @@
-//! Running a plan: every partition as a stream of its own, which says its number when it fails.
+//! Running a plan: every partition as a stream of its own, wherever it runs.
 
 use crate::{
-    Dataset,
-    error::{Error, Result, in_partition},
-    ledger,
+    Dataset, PlanRun,
+    error::{Error, Result},
     persist::mend,
+    runner::{LocalRunner, PlanRunner, runs_in_driver},
 };
 use arrow::{datatypes::SchemaRef, record_batch::RecordBatch};
 use datafusion::{
-    error::DataFusionError,
+    error::{DataFusionError, Result as PlanResult},
     physical_plan::{
-        ExecutionPlan, ExecutionPlanProperties, SendableRecordBatchStream,
-        stream::{RecordBatchReceiverStream, RecordBatchStreamAdapter},
+        ExecutionPlan, ExecutionPlanProperties, SendableRecordBatchStream, stream::RecordBatchReceiverStream,
     },
 };
 use futures::{StreamExt, TryStreamExt};
@@ -20,6 +19,9 @@ use tokio::{sync::Semaphore, task::JoinSet};
 
 /// Batches of one partition that may wait for the reader.
 const READ_AHEAD: usize = 2;
+
+/// What partitions gave, in their order, and what nodes counted for the ledger.
+pub(crate) type Ended<T> = (Vec<T>, BTreeMap<String, u64>);
 
 /// A physical plan that is about to be run.
 pub(crate) struct Run {
@@ -34,6 +36,14 @@ impl Run {
         Ok(Self { plan, dataset: dataset.clone() })
     }
 
+    /// The same with an operator on top.
+    pub(crate) fn under(
+        self,
+        operator: impl FnOnce(Arc<dyn ExecutionPlan>) -> PlanResult<Arc<dyn ExecutionPlan>>,
+    ) -> Result<Self> {
+        Ok(Self { plan: operator(self.plan)?, dataset: self.dataset })
+    }
+
     pub(crate) fn partitions(&self) -> usize {
         self.plan.output_partitioning().partition_count()
     }
@@ -42,78 +52,80 @@ impl Run {
         self.plan.schema()
     }
 
-    /// What nodes counted for the ledger so far.
-    pub(crate) fn counts(&self) -> BTreeMap<String, u64> {
-        ledger::counts(self.plan.as_ref())
-    }
-
     pub(crate) fn plan(&self) -> &Arc<dyn ExecutionPlan> {
         &self.plan
     }
 
-    /// All partitions' streams; nothing runs before they are polled.
-    pub(crate) fn streams(&self) -> Result<Vec<SendableRecordBatchStream>> {
-        let partitions = self.partitions();
-        let task = self.dataset.engine().context().task_ctx();
-        let stream = |partition| {
-            let rows = self
-                .plan
-                .execute(partition, Arc::clone(&task))
-                .map_err(|e| in_partition(e, partition, partitions))?;
-            let schema = rows.schema();
-            let named = rows.map_err(move |e| in_partition(e, partition, partitions));
-            Ok(Box::pin(RecordBatchStreamAdapter::new(schema, named)) as SendableRecordBatchStream)
-        };
-        (0..partitions).map(stream).collect()
+    /// All partitions' streams.
+    async fn start(&self) -> Result<PlanRun> {
+        let engine = self.dataset.engine();
+        let here = runs_in_driver(self.plan.as_ref());
+        let runner: &dyn PlanRunner = if here { &LocalRunner } else { engine.runner().as_ref() };
+        Ok(runner.run(Arc::clone(&self.plan), engine.context().task_ctx()).await?)
     }
 
     /// Runs `consume` on every partition, at most `at_once` side by side, and gives what they gave, in order.
     /// The first failure ends the others.
-    pub(crate) async fn for_each<T, F, Fut>(&self, at_once: usize, consume: F) -> Result<Vec<T>>
+    pub(crate) async fn for_each<T, F, Fut>(&self, at_once: usize, consume: F) -> Result<Ended<T>>
     where
         T: Send + 'static,
-        F: Fn(usize, SendableRecordBatchStream) -> Fut,
+        F: Fn(SendableRecordBatchStream) -> Fut,
         Fut: Future<Output = Result<T>> + Send + 'static,
     {
         let free = Arc::new(Semaphore::new(at_once.max(1)));
         let mut tasks = JoinSet::new();
-        for (partition, rows) in self.streams()?.into_iter().enumerate() {
-            let (work, free) = (consume(partition, rows), Arc::clone(&free));
+        let PlanRun { streams, counts } = self.start().await?;
+        let mut done: Vec<Option<T>> = streams.iter().map(|_| None).collect();
+        for (partition, rows) in streams.into_iter().enumerate() {
+            let (work, free) = (consume(rows), Arc::clone(&free));
             tasks.spawn(async move {
                 let _permit = free.acquire_owned().await;
                 (partition, work.await)
             });
         }
-        let mut done: Vec<Option<T>> = (0..self.partitions()).map(|_| None).collect();
         while let Some(finished) = tasks.join_next().await {
             let (partition, outcome) =
                 finished.map_err(|e| Error::from(DataFusionError::ExecutionJoin(Box::new(e))))?;
             done[partition] = Some(outcome?);
         }
-        Ok(done.into_iter().flatten().collect())
+        Ok((done.into_iter().flatten().collect(), counts.gather().await?))
     }
 
     /// Runs all partitions to their end.
     pub(crate) async fn collect(&self) -> Result<Vec<Vec<RecordBatch>>> {
-        self.for_each(self.partitions(), |_, rows| async move { Ok(rows.try_collect().await?) }).await
+        Ok(self.collect_at_once(self.partitions()).await?.0)
+    }
+
+    /// Runs all partitions to their end, at most `at_once` side by side.
+    pub(crate) async fn collect_at_once(&self, at_once: usize) -> Result<Ended<Vec<RecordBatch>>> {
+        self.for_each(at_once, |rows| async move { Ok(rows.try_collect().await?) }).await
     }
 
     /// Runs all partitions side by side as they are read; their batches come as they are ready.
-    pub(crate) fn merged(&self) -> Result<SendableRecordBatchStream> {
+    pub(crate) async fn merged(&self) -> Result<SendableRecordBatchStream> {
+        let PlanRun { streams, counts } = self.start().await?;
         let mut merged =
             RecordBatchReceiverStream::builder(self.schema(), READ_AHEAD * self.partitions().max(1));
-        for mut rows in self.streams()? {
+        let mut readers = JoinSet::new();
+        for mut rows in streams {
             let to = merged.tx();
-            merged.spawn(async move {
+            readers.spawn(async move {
                 while let Some(batch) = rows.next().await {
                     let failed = batch.is_err();
                     if to.send(batch).await.is_err() || failed {
-                        break;
+                        return false;
                     }
                 }
-                Ok(())
+                true
             });
         }
+        merged.spawn(async move {
+            let mut whole = true;
+            while let Some(ended) = readers.join_next().await {
+                whole &= ended.map_err(|e| DataFusionError::ExecutionJoin(Box::new(e)))?;
+            }
+            if whole { counts.gather().await.map(drop) } else { Ok(()) }
+        });
         Ok(merged.build())
     }
 }

@@ -8,12 +8,16 @@
 //! A node that holds a conversation with the user's process (training, for example) is a [`DriverNode`]: a plan
 //! with one runs in the driver, and the node sends its inputs through the [`Runner`] of its session.
 
+use crate::{error::in_partition, functions::Accumulators, ledger};
 use async_trait::async_trait;
 use datafusion::{
     error::Result,
     execution::TaskContext,
-    physical_plan::{ExecutionPlan, ExecutionPlanProperties, SendableRecordBatchStream},
+    physical_plan::{
+        ExecutionPlan, ExecutionPlanProperties, SendableRecordBatchStream, stream::RecordBatchStreamAdapter,
+    },
 };
+use futures::TryStreamExt;
 use std::{collections::BTreeMap, fmt, net::IpAddr, sync::Arc};
 
 /// Runs plans somewhere.
@@ -28,6 +32,11 @@ pub trait PlanRunner: Send + Sync + fmt::Debug {
 
     /// The address under which executors reach this process; none where they are this process.
     fn driver_address(&self) -> Option<IpAddr>;
+
+    /// Settings of DataFusion without which plans do not run there, by name; they are set once, on the session.
+    fn session_settings(&self) -> Vec<(String, String)> {
+        Vec::new()
+    }
 
     /// Seals `secret` so that only those who run this runner's plans can read it (see [`unseal`]).
     ///
@@ -95,10 +104,33 @@ pub struct DriverNode(pub &'static str);
 
 inventory::collect!(DriverNode);
 
+// What shows or reads the session itself.
+inventory::submit! { DriverNode("ExplainExec") }
+inventory::submit! { DriverNode("AnalyzeExec") }
+inventory::submit! { DriverNode("StreamingTableExec") }
+
 /// Whether `plan` must run in the driver: it has a [`DriverNode`].
 pub fn runs_in_driver(plan: &dyn ExecutionPlan) -> bool {
     inventory::iter::<DriverNode>().any(|node| node.0 == plan.name())
         || plan.children().into_iter().any(|child| runs_in_driver(child.as_ref()))
+}
+
+/// Takes up what nodes have counted in other processes, given as the names and values of their metrics: sums go to
+/// the accumulators of the session that `context` is of; what is for the ledger is the answer.
+pub fn absorb_metrics<'a>(
+    context: &TaskContext,
+    metrics: impl IntoIterator<Item = (&'a str, u64)>,
+) -> BTreeMap<String, u64> {
+    let accumulators = context.session_config().get_extension::<Accumulators>();
+    let mut counts = BTreeMap::new();
+    for (name, value) in metrics {
+        match ledger::ledger_entry(name) {
+            Some(entry) if value > 0 => *counts.entry(entry.to_owned()).or_default() += value,
+            Some(_) => {}
+            None => accumulators.iter().for_each(|a| a.absorb(name, value)),
+        }
+    }
+    counts
 }
 
 /// Runs plans in this process.
@@ -109,8 +141,14 @@ pub struct LocalRunner;
 impl PlanRunner for LocalRunner {
     async fn run(&self, plan: Arc<dyn ExecutionPlan>, context: Arc<TaskContext>) -> Result<PlanRun> {
         let partitions = plan.output_partitioning().partition_count();
-        let streams =
-            (0..partitions).map(|p| plan.execute(p, Arc::clone(&context))).collect::<Result<_>>()?;
+        let stream = |partition| {
+            let rows = plan.execute(partition, Arc::clone(&context));
+            let rows = rows.map_err(|e| in_partition(e, partition, partitions))?;
+            let schema = rows.schema();
+            let named = rows.map_err(move |e| in_partition(e, partition, partitions));
+            Ok(Box::pin(RecordBatchStreamAdapter::new(schema, named)) as SendableRecordBatchStream)
+        };
+        let streams = (0..partitions).map(stream).collect::<Result<_>>()?;
         Ok(PlanRun { streams, counts: Arc::new(LocalCounts(plan)) })
     }
 
@@ -129,6 +167,6 @@ struct LocalCounts(Arc<dyn ExecutionPlan>);
 #[async_trait]
 impl RunCounts for LocalCounts {
     async fn gather(&self) -> Result<BTreeMap<String, u64>> {
-        Ok(crate::ledger::counts(self.0.as_ref()))
+        Ok(ledger::counts(self.0.as_ref()))
     }
 }

@@ -1,8 +1,9 @@
 //! The place that a dataset is written to: taken or free, staged, then published as a whole.
 
 use crate::{
-    Engine,
+    Engine, WriteOptions,
     error::{Error, Result},
+    nodes::ParquetFiles,
 };
 use datafusion::execution::object_store::ObjectStoreUrl;
 use futures::{StreamExt, TryStreamExt};
@@ -19,6 +20,7 @@ use url::{Position, Url};
 /// Where files are written until they are whole, and where they go then.
 pub(crate) struct Target {
     location: String,
+    url: ObjectStoreUrl,
     store: Arc<dyn ObjectStore>,
     /// Folder in the store that files are written to.
     folder: ObjectPath,
@@ -57,12 +59,14 @@ impl Target {
         let create = fs::create_dir_all(&partial).await;
         create
             .map_err(|e| unfit(&format!("cannot be written ({e}): choose a folder that you may write to")))?;
-        let url = Url::from_directory_path(&partial).map_err(|()| unfit(&"not a path of a folder"))?;
-        let store = engine.context().runtime_env().object_store(store_of(&url)?).map_err(|e| unfit(&e))?;
-        let folder = ObjectPath::from_url_path(url.path()).map_err(|e| unfit(&e))?;
+        let folder = Url::from_directory_path(&partial).map_err(|()| unfit(&"not a path of a folder"))?;
+        let url = store_of(&folder)?;
+        let store = engine.context().runtime_env().object_store(&url).map_err(|e| unfit(&e))?;
+        let folder = ObjectPath::from_url_path(folder.path()).map_err(|e| unfit(&e))?;
         let local = Some(Staging { partial, target });
         Ok(Self {
             location: location.to_owned(),
+            url,
             store,
             folder,
             local,
@@ -73,7 +77,8 @@ impl Target {
 
     async fn open_remote(engine: &Engine, location: &str, url: &Url, overwrite: bool) -> Result<Self> {
         let unfit = |e: &dyn ToString| Error::target(location, e.to_string());
-        let store = engine.context().runtime_env().object_store(store_of(url)?).map_err(|e| unfit(&e))?;
+        let store_url = store_of(url)?;
+        let store = engine.context().runtime_env().object_store(&store_url).map_err(|e| unfit(&e))?;
         let folder = ObjectPath::from_url_path(url.path()).map_err(|e| unfit(&e))?;
         let there: Vec<ObjectPath> =
             store.list(Some(&folder)).map_ok(|o| o.location).try_collect().await.map_err(|e| unfit(&e))?;
@@ -81,16 +86,31 @@ impl Target {
             return Err(taken(location));
         }
         let prefix = if there.is_empty() { "part".to_owned() } else { format!("part-{}", uuid(engine)) };
-        Ok(Self { location: location.to_owned(), store, folder, local: None, replaced: there, prefix })
+        Ok(Self {
+            location: location.to_owned(),
+            url: store_url,
+            store,
+            folder,
+            local: None,
+            replaced: there,
+            prefix,
+        })
     }
 
     pub(crate) fn store(&self) -> &Arc<dyn ObjectStore> {
         &self.store
     }
 
-    /// The file of a partition; names sort as partitions do.
-    pub(crate) fn part(&self, partition: usize) -> ObjectPath {
-        self.folder.clone().join(format!("{}-{partition:05}.parquet", self.prefix))
+    /// The files to write, with the default options.
+    pub(crate) fn files(&self) -> ParquetFiles {
+        let WriteOptions { row_group_bytes, compression_level, .. } = WriteOptions::default();
+        ParquetFiles {
+            store: self.url.as_str().to_owned(),
+            folder: self.folder.to_string(),
+            prefix: self.prefix.clone(),
+            row_group_bytes,
+            compression_level,
+        }
     }
 
     /// Makes the files visible in the place of what was there.

@@ -25,10 +25,20 @@ use datafusion::{
     },
 };
 use futures::TryStreamExt;
-use std::{collections::HashMap, fmt, sync::Arc};
-use voxelflow_dataset::ledger_counter;
-use voxelflow_signal::Cleaner;
+use serde::{Deserialize, Serialize};
+use std::{
+    collections::{BTreeMap, HashMap},
+    fmt,
+    sync::Arc,
+};
+use voxelflow_dataset::{
+    NodeCodec, ledger_counter,
+    node_codec::{one_input, read_settings, write_settings},
+};
+use voxelflow_signal::{CleanSettings, Cleaner};
 use voxelflow_stage::{KEY_COLUMNS, SERIES_COLUMN};
+
+const NAME: &str = "CleanExec";
 
 /// Cleaning of the series of every batch.
 ///
@@ -192,6 +202,44 @@ fn describe(batch: &RecordBatch, row: usize) -> String {
     if keys.is_empty() { format!("row {row} of the batch") } else { keys.join(", ") }
 }
 
+/// All that another process needs to clean the same.
+#[derive(Serialize, Deserialize)]
+struct Sent {
+    settings: CleanSettings,
+    time_points: usize,
+    /// The bits of the number: one that was read from a header may have more digits than JSON keeps.
+    t_r: Option<u64>,
+    not_finite: NotFinite,
+    metadata: BTreeMap<String, String>,
+}
+
+inventory::submit! { NodeCodec { name: NAME, encode, decode } }
+
+fn encode(node: &dyn ExecutionPlan) -> Option<Result<Vec<u8>, DataFusionError>> {
+    let exec = node.downcast_ref::<CleanExec>()?;
+    let Work { cleaner, not_finite, .. } = &exec.work;
+    let sent = Sent {
+        settings: cleaner.settings().clone(),
+        time_points: cleaner.time_points(),
+        t_r: cleaner.t_r().map(f64::to_bits),
+        not_finite: *not_finite,
+        metadata: exec.metadata.clone().into_iter().collect(),
+    };
+    Some(write_settings(NAME, &sent))
+}
+
+fn decode(
+    bytes: &[u8],
+    inputs: &[Arc<dyn ExecutionPlan>],
+    _context: &TaskContext,
+) -> Result<Arc<dyn ExecutionPlan>, DataFusionError> {
+    let Sent { settings, time_points, t_r, not_finite, metadata } = read_settings(NAME, bytes)?;
+    let cleaner = Cleaner::try_new(&settings, time_points, t_r.map(f64::from_bits)).map_err(Error::from)?;
+    let input = one_input(NAME, inputs)?;
+    let metadata = metadata.into_iter().collect();
+    Ok(Arc::new(CleanExec::try_new(input, Arc::new(cleaner), not_finite, metadata)?))
+}
+
 impl DisplayAs for CleanExec {
     fn fmt_as(&self, t: DisplayFormatType, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let steps = self.work.cleaner.describe();
@@ -205,7 +253,7 @@ impl DisplayAs for CleanExec {
 
 impl ExecutionPlan for CleanExec {
     fn name(&self) -> &'static str {
-        "CleanExec"
+        NAME
     }
 
     fn properties(&self) -> &Arc<PlanProperties> {

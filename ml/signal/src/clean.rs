@@ -68,6 +68,16 @@ impl Cleaner {
         self.time_points
     }
 
+    /// The settings that it was made with.
+    pub fn settings(&self) -> &CleanSettings {
+        &self.settings
+    }
+
+    /// The repetition time that it was made with, in seconds.
+    pub fn t_r(&self) -> Option<f64> {
+        self.t_r
+    }
+
     /// What is done, for the history of the data.
     pub fn describe(&self) -> String {
         let s = &self.settings;

@@ -4,6 +4,7 @@
 //! longer wanted (`take`). A partition that fails adds nothing.
 
 use super::FunctionContext;
+use datafusion::physical_plan::metrics::{ExecutionPlanMetricsSet, MetricBuilder};
 use serde::{Deserialize, Serialize};
 use std::{
     collections::HashMap,
@@ -115,12 +116,37 @@ impl Accumulators {
         }
     }
 
+    /// Adds the sum that a metric of a plan that ran in another process holds; other metrics are none of its concern.
+    pub(crate) fn absorb(&self, metric: &str, value: u64) {
+        let amount = |prefix: &str| metric.strip_prefix(prefix);
+        let (name, amount) = match (amount(INTEGER_METRIC), amount(FLOAT_METRIC)) {
+            (Some(name), _) => (name, Total::Integer(value as i64)),
+            (_, Some(name)) => (name, Total::Float(f64::from_bits(value))),
+            (None, None) => return,
+        };
+        add(&mut lock(&self.0), name, amount);
+    }
+
     pub(crate) fn get(&self, name: &str) -> Option<Total> {
         lock(&self.0).get(name).copied()
     }
 
     pub(crate) fn reset(&self, name: &str) {
         lock(&self.0).remove(name);
+    }
+}
+
+const INTEGER_METRIC: &str = "accumulator i64 ";
+const FLOAT_METRIC: &str = "accumulator f64 ";
+
+/// Writes what a partition has added up as metrics, which are brought to the driver: the bits of each sum.
+pub(crate) fn publish_totals(partition: &Mutex<Totals>, metrics: &ExecutionPlanMetricsSet, number: usize) {
+    for (name, total) in std::mem::take(&mut *lock(partition)) {
+        let (prefix, bits) = match total {
+            Total::Integer(i) => (INTEGER_METRIC, i as u64),
+            Total::Float(x) => (FLOAT_METRIC, x.to_bits()),
+        };
+        MetricBuilder::new(metrics).gauge(format!("{prefix}{name}"), number).set(bits as usize);
     }
 }
 

@@ -1,6 +1,8 @@
 //! What surrounds a call of a named function: where its accumulators add up and its broadcasts lie.
 
 use super::{Broadcasts, Totals};
+use crate::log_tail::{in_task, task_of};
+use datafusion::execution::TaskContext;
 use std::{
     cell::RefCell,
     sync::{Arc, Mutex},
@@ -13,6 +15,8 @@ pub(crate) struct FunctionContext {
     pub(crate) totals: Arc<Mutex<Totals>>,
     /// Values sent to all partitions.
     pub(crate) broadcasts: Option<Arc<Broadcasts>>,
+    /// The task that the calls are part of; none outside of clusters.
+    task: Option<Arc<str>>,
 }
 
 thread_local! {
@@ -21,14 +25,22 @@ thread_local! {
 
 impl FunctionContext {
     pub(crate) fn new(broadcasts: Option<Arc<Broadcasts>>) -> Self {
-        Self { totals: Arc::default(), broadcasts }
+        Self { totals: Arc::default(), broadcasts, task: None }
+    }
+
+    /// As part of the task that `context` is of: what the function logs is the task's.
+    pub(crate) fn of_task(self, context: &TaskContext) -> Self {
+        Self { task: task_of(context), ..self }
     }
 
     /// Runs `call` with this context as the current one.
     pub(crate) fn enter<T>(&self, call: impl FnOnce() -> T) -> T {
         let previous = CURRENT.with(|c| c.replace(Some(self.clone())));
         let _restore = Restore(previous);
-        call()
+        match &self.task {
+            Some(task) => in_task(task, call),
+            None => call(),
+        }
     }
 
     /// The context of the call that runs on this thread, if one does.

@@ -18,8 +18,8 @@ pub use broadcast::Broadcast;
 pub use outcome::{BoxError, Outcome};
 pub use registry::{Function, Prepared, Registration, known, lookup, prepare};
 
-pub(crate) use accumulator::{Accumulators, Totals};
-pub(crate) use broadcast::Broadcasts;
+pub(crate) use accumulator::{Accumulators, Totals, publish_totals};
+pub(crate) use broadcast::{Broadcasts, CarriedBroadcasts};
 pub(crate) use context::FunctionContext;
 pub(crate) use registry::{BoundFunction, FunctionCall};
 

@@ -83,6 +83,10 @@ impl CoalesceExec {
         Self { wanted: partitions, input, properties }
     }
 
+    pub(crate) fn input(&self) -> &Arc<dyn ExecutionPlan> {
+        &self.input
+    }
+
     /// The input partitions that make up output partition `partition`.
     fn sources(&self, partition: usize) -> Range<usize> {
         let inputs = self.input.output_partitioning().partition_count();

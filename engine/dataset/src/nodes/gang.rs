@@ -17,6 +17,7 @@ use super::only_child;
 use crate::{
     NodeCodec,
     error::{Error, Result as OwnResult, similar},
+    log_tail::{task_of, task_scope},
     node_codec::{one_input, read_settings, write_settings},
 };
 use arrow::{
@@ -322,8 +323,8 @@ impl Template {
             context: Arc::clone(&self.context),
             cancelled: Arc::clone(&cancelled.0),
         };
-        let run = self.function.run;
-        let outcome = AssertUnwindSafe(async move { run(task).await }).catch_unwind().await;
+        let (run, name) = (self.function.run, task_of(&self.context).unwrap_or_default());
+        let outcome = AssertUnwindSafe(task_scope(name, async move { run(task).await })).catch_unwind().await;
         outcome.unwrap_or_else(|panic| {
             Err(Error::GangMember {
                 gang: self.request.name.clone(),

@@ -1,8 +1,15 @@
 //! A named function over all rows that share a key: the rows are brought together by hash, sorted by key
 //! within their partition, and handed over group by group.
 
-use super::{map_partitions::Caller, only_child, only_input};
-use crate::functions::FunctionCall;
+use super::{
+    map_partitions::Caller,
+    only_input,
+    unary::{self, UnaryExec, UnaryOperator, UnaryTask},
+};
+use crate::{
+    functions::{CarriedBroadcasts, FunctionCall},
+    node_codec::{NodeCodec, WireSchema},
+};
 use arrow::{
     array::ArrayRef,
     compute::concat_batches,
@@ -10,22 +17,19 @@ use arrow::{
     record_batch::RecordBatch,
     row::{OwnedRow, RowConverter, SortField},
 };
-use datafusion::physical_expr::OrderingRequirements;
 use datafusion::{
-    common::{DFSchema, DFSchemaRef, tree_node::TreeNodeRecursion},
+    common::{DFSchema, DFSchemaRef, plan_err},
     error::{DataFusionError, Result},
-    execution::TaskContext,
     logical_expr::{Expr, LogicalPlan, UserDefinedLogicalNodeCore},
     physical_expr::{
-        EquivalenceProperties, LexRequirement, PhysicalExpr, PhysicalSortRequirement, expressions::Column,
+        LexRequirement, OrderingRequirements, PhysicalExpr, PhysicalSortRequirement, expressions::Column,
     },
     physical_plan::{
-        DisplayAs, DisplayFormatType, Distribution, ExecutionPlan, ExecutionPlanProperties,
-        InputDistributionRequirements, Partitioning, PlanProperties, SendableRecordBatchStream,
-        execution_plan::EmissionType, stream::RecordBatchStreamAdapter,
+        Distribution, ExecutionPlan, SendableRecordBatchStream, stream::RecordBatchStreamAdapter,
     },
 };
 use futures::{Stream, StreamExt, stream};
+use serde::{Deserialize, Serialize};
 use std::{cmp::Ordering, collections::VecDeque, fmt, sync::Arc};
 
 /// Rows of one group that are gathered before a folding function is called on them.
@@ -55,11 +59,20 @@ impl MapGroupsNode {
         Ok(Self { keys: keys.iter().map(|k| (*k).to_owned()).collect(), call, fold, input, schema })
     }
 
-    pub(super) fn execution(&self, input: Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>> {
-        let keys: Result<Vec<Column>> =
-            self.keys.iter().map(|k| Column::new_with_schema(k, &input.schema())).collect();
-        let schema = Arc::new(self.schema.as_arrow().clone());
-        Ok(Arc::new(MapGroupsExec::try_new(input, keys?, self.call.clone(), schema, self.fold)?))
+    pub(super) fn execution(
+        &self,
+        input: Arc<dyn ExecutionPlan>,
+        broadcasts: CarriedBroadcasts,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        let place = |name: &String| Ok((name.clone(), input.schema().index_of(name)?));
+        let operator = MapGroups {
+            keys: self.keys.iter().map(place).collect::<Result<_>>()?,
+            call: self.call.clone(),
+            fold: self.fold,
+            schema: WireSchema(Arc::new(self.schema.as_arrow().clone())),
+            broadcasts,
+        };
+        Ok(Arc::new(UnaryExec::try_new(operator, input)?))
     }
 }
 
@@ -97,86 +110,61 @@ impl UserDefinedLogicalNodeCore for MapGroupsNode {
 }
 
 /// Executes [`MapGroupsNode`].
-#[derive(Debug)]
-pub struct MapGroupsExec {
-    keys: Vec<Column>,
+pub type MapGroupsExec = UnaryExec<MapGroups>;
+
+/// Settings of [`MapGroupsExec`].
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct MapGroups {
+    /// Names and positions of the key columns.
+    keys: Vec<(String, usize)>,
     call: FunctionCall,
     fold: bool,
-    input: Arc<dyn ExecutionPlan>,
-    properties: Arc<PlanProperties>,
+    schema: WireSchema,
+    broadcasts: CarriedBroadcasts,
 }
 
-impl MapGroupsExec {
-    pub(crate) fn try_new(
-        input: Arc<dyn ExecutionPlan>,
-        keys: Vec<Column>,
-        call: FunctionCall,
-        schema: SchemaRef,
-        fold: bool,
-    ) -> Result<Self> {
-        call.resolve()?;
-        let properties = PlanProperties::new(
-            EquivalenceProperties::new(schema),
-            Partitioning::UnknownPartitioning(input.output_partitioning().partition_count()),
-            EmissionType::Incremental,
-            input.properties().boundedness,
-        );
-        Ok(Self { keys, call, fold, input, properties: Arc::new(properties) })
-    }
-
-    fn key_expressions(&self) -> Vec<Arc<dyn PhysicalExpr>> {
-        self.keys.iter().map(|k| Arc::new(k.clone()) as Arc<dyn PhysicalExpr>).collect()
+inventory::submit! {
+    NodeCodec {
+        name: MapGroups::NAME,
+        encode: unary::encode::<MapGroups>,
+        decode: unary::decode::<MapGroups>,
     }
 }
 
-impl DisplayAs for MapGroupsExec {
-    fn fmt_as(&self, _: DisplayFormatType, f: &mut fmt::Formatter) -> fmt::Result {
-        let keys: Vec<&str> = self.keys.iter().map(Column::name).collect();
-        write!(f, "MapGroupsExec: by {} {}", keys.join(", "), self.call.display_name())
-    }
-}
+impl UnaryOperator for MapGroups {
+    const NAME: &'static str = "MapGroupsExec";
 
-impl ExecutionPlan for MapGroupsExec {
-    fn name(&self) -> &str {
-        "MapGroupsExec"
-    }
-    fn properties(&self) -> &Arc<PlanProperties> {
-        &self.properties
-    }
-    fn children(&self) -> Vec<&Arc<dyn ExecutionPlan>> {
-        vec![&self.input]
-    }
-    fn input_distribution_requirements(&self) -> InputDistributionRequirements {
-        InputDistributionRequirements::new(vec![Distribution::KeyPartitioned(self.key_expressions())])
-    }
-    fn required_input_ordering(&self) -> Vec<Option<OrderingRequirements>> {
-        let by = self.key_expressions().into_iter().map(|key| PhysicalSortRequirement::new(key, None));
-        vec![LexRequirement::new(by).map(OrderingRequirements::new)]
-    }
-    fn apply_expressions(
-        &self,
-        f: &mut dyn FnMut(&Arc<dyn PhysicalExpr>) -> Result<TreeNodeRecursion>,
-    ) -> Result<TreeNodeRecursion> {
-        for key in self.key_expressions() {
-            if f(&key)? == TreeNodeRecursion::Stop {
-                return Ok(TreeNodeRecursion::Stop);
-            }
+    fn check(&self, input: &SchemaRef) -> Result<()> {
+        let fits = |(name, at): &(String, usize)| input.fields().get(*at).is_some_and(|f| f.name() == name);
+        match self.keys.iter().find(|key| !fits(key)) {
+            Some((name, at)) => plan_err!("column {at} of the groups' rows is not the key `{name}`"),
+            None => Ok(self.call.resolve().map(drop)?),
         }
-        Ok(TreeNodeRecursion::Continue)
     }
-    fn with_new_children(
-        self: Arc<Self>,
-        children: Vec<Arc<dyn ExecutionPlan>>,
-    ) -> Result<Arc<dyn ExecutionPlan>> {
-        let input = only_child(children, self.name())?;
-        Ok(Arc::new(Self::try_new(input, self.keys.clone(), self.call.clone(), self.schema(), self.fold)?))
+    fn schema(&self, _input: &SchemaRef) -> SchemaRef {
+        Arc::clone(&self.schema.0)
     }
-    fn execute(&self, partition: usize, context: Arc<TaskContext>) -> Result<SendableRecordBatchStream> {
-        let partitions = self.properties.partitioning.partition_count();
-        let caller = Caller::new(self.call.resolve()?, self.schema(), partition, partitions, &context);
-        let rows = self.input.execute(partition, context)?;
-        let groups = Groups::try_new(caller, &self.keys, self.input.schema(), self.fold)?;
-        Ok(Box::pin(RecordBatchStreamAdapter::new(self.schema(), group_stream(rows, groups))))
+    fn describe(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let keys: Vec<&str> = self.keys.iter().map(|(name, _)| name.as_str()).collect();
+        write!(f, "by {} {}", keys.join(", "), self.call.display_name())
+    }
+    fn distribution(&self) -> Distribution {
+        Distribution::KeyPartitioned(self.expressions())
+    }
+    fn ordering(&self) -> Option<OrderingRequirements> {
+        let by = self.expressions().into_iter().map(|key| PhysicalSortRequirement::new(key, None));
+        LexRequirement::new(by).map(OrderingRequirements::new)
+    }
+    fn expressions(&self) -> Vec<Arc<dyn PhysicalExpr>> {
+        self.keys.iter().map(|(name, at)| Arc::new(Column::new(name, *at)) as _).collect()
+    }
+    fn to_send(&self) -> Result<Self> {
+        Ok(Self { broadcasts: self.broadcasts.filled(&self.call)?, ..self.clone() })
+    }
+    fn run(&self, task: UnaryTask) -> Result<SendableRecordBatchStream> {
+        let caller = Caller::new(self.call.resolve()?, self.broadcasts.open(), &task);
+        let groups = Groups::try_new(caller, &self.keys, task.input.schema(), self.fold)?;
+        Ok(Box::pin(RecordBatchStreamAdapter::new(task.schema, group_stream(task.rows, groups))))
     }
 }
 
@@ -216,8 +204,8 @@ struct Groups {
 }
 
 impl Groups {
-    fn try_new(caller: Caller, keys: &[Column], schema: SchemaRef, fold: bool) -> Result<Self> {
-        let keys: Vec<usize> = keys.iter().map(Column::index).collect();
+    fn try_new(caller: Caller, keys: &[(String, usize)], schema: SchemaRef, fold: bool) -> Result<Self> {
+        let keys: Vec<usize> = keys.iter().map(|(_, at)| *at).collect();
         let fields = keys.iter().map(|k| SortField::new(schema.field(*k).data_type().clone())).collect();
         let converter = RowConverter::new(fields)?;
         Ok(Self {

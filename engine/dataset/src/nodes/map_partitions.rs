@@ -1,28 +1,33 @@
 //! A named function over the batches of every partition, streamed: one batch is in hand at a time.
 
-use super::{only_child, only_input, unordered};
+use super::{
+    only_input,
+    unary::{self, Place, UnaryExec, UnaryOperator, UnaryTask},
+};
 use crate::{
     Error,
-    functions::{Accumulators, BoundFunction, Broadcasts, FunctionCall, FunctionContext},
+    functions::{
+        Accumulators, BoundFunction, Broadcasts, CarriedBroadcasts, FunctionCall, FunctionContext,
+        publish_totals,
+    },
+    node_codec::{NodeCodec, WireSchema},
 };
 use arrow::{
     datatypes::{Field, FieldRef, Schema, SchemaRef},
     record_batch::{RecordBatch, RecordBatchOptions},
 };
 use datafusion::{
-    common::{DFSchema, DFSchemaRef, tree_node::TreeNodeRecursion},
+    common::{DFSchema, DFSchemaRef},
     error::Result,
-    execution::TaskContext,
     logical_expr::{Expr, LogicalPlan, UserDefinedLogicalNodeCore},
-    physical_expr::PhysicalExpr,
     physical_plan::{
-        DisplayAs, DisplayFormatType, ExecutionPlan, ExecutionPlanProperties, PlanProperties,
-        SendableRecordBatchStream,
-        metrics::{BaselineMetrics, ExecutionPlanMetricsSet, MetricsSet},
+        ExecutionPlan, SendableRecordBatchStream,
+        metrics::{BaselineMetrics, ExecutionPlanMetricsSet},
         stream::RecordBatchStreamAdapter,
     },
 };
 use futures::{Stream, StreamExt, TryStreamExt, stream};
+use serde::{Deserialize, Serialize};
 use std::{cmp::Ordering, collections::VecDeque, fmt, sync::Arc};
 
 /// `map_partitions`, `flat_map` and `foreach_partition`: they differ in the batches that a function gives.
@@ -47,9 +52,14 @@ impl MapPartitionsNode {
         Ok(Self { call, discard, input, schema })
     }
 
-    pub(super) fn execution(&self, input: Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>> {
-        let schema = Arc::new(self.schema.as_arrow().clone());
-        Ok(Arc::new(MapPartitionsExec::try_new(input, self.call.clone(), schema, self.discard)?))
+    pub(super) fn execution(
+        &self,
+        input: Arc<dyn ExecutionPlan>,
+        broadcasts: CarriedBroadcasts,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        let schema = WireSchema(Arc::new(self.schema.as_arrow().clone()));
+        let operator = MapPartitions { call: self.call.clone(), discard: self.discard, schema, broadcasts };
+        Ok(Arc::new(UnaryExec::try_new(operator, input)?))
     }
 }
 
@@ -81,74 +91,46 @@ impl UserDefinedLogicalNodeCore for MapPartitionsNode {
 }
 
 /// Executes [`MapPartitionsNode`].
-#[derive(Debug)]
-pub struct MapPartitionsExec {
+pub type MapPartitionsExec = UnaryExec<MapPartitions>;
+
+/// Settings of [`MapPartitionsExec`].
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct MapPartitions {
     call: FunctionCall,
     discard: bool,
-    input: Arc<dyn ExecutionPlan>,
-    properties: Arc<PlanProperties>,
-    metrics: ExecutionPlanMetricsSet,
+    schema: WireSchema,
+    broadcasts: CarriedBroadcasts,
 }
 
-impl MapPartitionsExec {
-    /// # Errors
-    /// A function that this build does not know, or arguments that it does not take.
-    pub(crate) fn try_new(
-        input: Arc<dyn ExecutionPlan>,
-        call: FunctionCall,
-        schema: SchemaRef,
-        discard: bool,
-    ) -> Result<Self> {
-        call.resolve()?;
-        let properties = unordered(schema, input.output_partitioning().partition_count(), &input);
-        Ok(Self { call, discard, input, properties, metrics: ExecutionPlanMetricsSet::new() })
+inventory::submit! {
+    NodeCodec {
+        name: MapPartitions::NAME,
+        encode: unary::encode::<MapPartitions>,
+        decode: unary::decode::<MapPartitions>,
     }
 }
 
-impl DisplayAs for MapPartitionsExec {
-    fn fmt_as(&self, _: DisplayFormatType, f: &mut fmt::Formatter) -> fmt::Result {
-        write!(f, "MapPartitionsExec: {}", self.call.display_name())
-    }
-}
+impl UnaryOperator for MapPartitions {
+    const NAME: &'static str = "MapPartitionsExec";
 
-impl ExecutionPlan for MapPartitionsExec {
-    fn name(&self) -> &str {
-        "MapPartitionsExec"
+    fn check(&self, _input: &SchemaRef) -> Result<()> {
+        Ok(self.call.resolve().map(drop)?)
     }
-    fn properties(&self) -> &Arc<PlanProperties> {
-        &self.properties
+    fn schema(&self, _input: &SchemaRef) -> SchemaRef {
+        Arc::clone(&self.schema.0)
     }
-    fn children(&self) -> Vec<&Arc<dyn ExecutionPlan>> {
-        vec![&self.input]
+    fn describe(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.call.display_name())
     }
-    /// The partitions are the user's.
-    fn benefits_from_input_partitioning(&self) -> Vec<bool> {
-        vec![false]
+    fn to_send(&self) -> Result<Self> {
+        Ok(Self { broadcasts: self.broadcasts.filled(&self.call)?, ..self.clone() })
     }
-    fn apply_expressions(
-        &self,
-        _f: &mut dyn FnMut(&Arc<dyn PhysicalExpr>) -> Result<TreeNodeRecursion>,
-    ) -> Result<TreeNodeRecursion> {
-        Ok(TreeNodeRecursion::Continue)
-    }
-    fn with_new_children(
-        self: Arc<Self>,
-        children: Vec<Arc<dyn ExecutionPlan>>,
-    ) -> Result<Arc<dyn ExecutionPlan>> {
-        let input = only_child(children, self.name())?;
-        Ok(Arc::new(Self::try_new(input, self.call.clone(), self.schema(), self.discard)?))
-    }
-    fn metrics(&self) -> Option<MetricsSet> {
-        Some(self.metrics.clone_inner())
-    }
-    fn execute(&self, partition: usize, context: Arc<TaskContext>) -> Result<SendableRecordBatchStream> {
-        let partitions = self.properties.partitioning.partition_count();
-        let caller = Caller::new(self.call.resolve()?, self.schema(), partition, partitions, &context);
-        let batches = self.input.execute(partition, context)?;
-        let metrics = BaselineMetrics::new(&self.metrics, partition);
-        let mapped = map_stream(batches, caller, self.discard);
+    fn run(&self, task: UnaryTask) -> Result<SendableRecordBatchStream> {
+        let caller = Caller::new(self.call.resolve()?, self.broadcasts.open(), &task);
+        let metrics = BaselineMetrics::new(&task.metrics, task.metrics_partition);
+        let mapped = map_stream(task.rows, caller, self.discard);
         let counted = mapped.inspect_ok(move |batch| metrics.record_output(batch.num_rows()));
-        Ok(Box::pin(RecordBatchStreamAdapter::new(self.schema(), counted)))
+        Ok(Box::pin(RecordBatchStreamAdapter::new(task.schema, counted)))
     }
 }
 
@@ -182,27 +164,24 @@ pub(super) struct Caller {
     context: FunctionContext,
     accumulators: Option<Arc<Accumulators>>,
     schema: SchemaRef,
-    partition: usize,
-    partitions: usize,
+    place: Place,
+    metrics: (ExecutionPlanMetricsSet, usize),
     failed: bool,
 }
 
 impl Caller {
     pub(super) fn new(
         function: BoundFunction,
-        schema: SchemaRef,
-        partition: usize,
-        partitions: usize,
-        task: &TaskContext,
+        broadcasts: Option<Arc<Broadcasts>>,
+        task: &UnaryTask,
     ) -> Self {
-        let config = task.session_config();
         Self {
             function,
-            context: FunctionContext::new(config.get_extension::<Broadcasts>()),
-            accumulators: config.get_extension::<Accumulators>(),
-            schema,
-            partition,
-            partitions,
+            context: FunctionContext::new(broadcasts).of_task(&task.context),
+            accumulators: task.context.session_config().get_extension::<Accumulators>(),
+            schema: Arc::clone(&task.schema),
+            place: task.place,
+            metrics: (task.metrics.clone(), task.metrics_partition),
             failed: false,
         }
     }
@@ -228,8 +207,8 @@ impl Caller {
         self.fail();
         let function = self.function.registration;
         let error = Error::Function {
-            partition: self.partition,
-            partitions: self.partitions,
+            partition: self.place.partition,
+            partitions: self.place.partitions,
             function: function.short_name().to_owned(),
             location: function.location(),
             reason,
@@ -240,8 +219,11 @@ impl Caller {
 
 impl Drop for Caller {
     fn drop(&mut self) {
-        if let (false, Some(accumulators)) = (self.failed, &self.accumulators) {
-            accumulators.merge(&self.context.totals);
+        match &self.accumulators {
+            _ if self.failed => {}
+            Some(accumulators) => accumulators.merge(&self.context.totals),
+            // The driver's sums are in another process: they come to it as metrics.
+            None => publish_totals(&self.context.totals, &self.metrics.0, self.metrics.1),
         }
     }
 }

@@ -2,21 +2,30 @@
 //!
 //! A node holds nothing but names, numbers and JSON: it can be written down and sent to another process.
 
+mod address;
 mod coalesce;
+mod count_rows;
 mod gang;
 mod map_groups;
 mod map_partitions;
+mod parquet_files;
 mod repartition;
+pub mod unary;
 mod zip_with_index;
 
+pub(crate) use address::{Address, AddressRows, send_rows};
 pub use coalesce::{CoalesceExec, CoalesceNode};
+pub(crate) use count_rows::CountRows;
 pub use gang::{GangExec, GangFunction, GangRequest, GangTask, gang_plan};
-pub use map_groups::{MapGroupsExec, MapGroupsNode};
+pub use map_groups::{MapGroups, MapGroupsExec, MapGroupsNode};
 pub(crate) use map_partitions::output_schema;
-pub use map_partitions::{MapPartitionsExec, MapPartitionsNode};
+pub use map_partitions::{MapPartitions, MapPartitionsExec, MapPartitionsNode};
+pub(crate) use parquet_files::{ParquetFiles, write_empty};
 pub use repartition::{DealRowsExec, RepartitionExec, RepartitionNode};
-pub use zip_with_index::{ZipWithIndexExec, ZipWithIndexNode};
+pub use unary::{UnaryExec, UnaryOperator};
+pub use zip_with_index::{ZipWithIndex, ZipWithIndexExec, ZipWithIndexNode};
 
+use crate::functions::{Broadcasts, CarriedBroadcasts};
 use async_trait::async_trait;
 use datafusion::{
     catalog::Session,
@@ -40,16 +49,17 @@ impl ExtensionPlanner for DatasetPlanner {
         node: &dyn UserDefinedLogicalNode,
         _logical_inputs: &[&LogicalPlan],
         inputs: &[Arc<dyn ExecutionPlan>],
-        _session: &dyn Session,
+        session: &dyn Session,
         _context: &PhysicalPlanningContext,
     ) -> Result<Option<Arc<dyn ExecutionPlan>>> {
         let [input] = inputs else { return Ok(None) };
         let (node, input) = (node.as_any(), Arc::clone(input));
+        let broadcasts = || CarriedBroadcasts::of(session.config().get_extension::<Broadcasts>());
         if let Some(node) = node.downcast_ref::<MapPartitionsNode>() {
-            return Ok(Some(node.execution(input)?));
+            return Ok(Some(node.execution(input, broadcasts())?));
         }
         if let Some(node) = node.downcast_ref::<MapGroupsNode>() {
-            return Ok(Some(node.execution(input)?));
+            return Ok(Some(node.execution(input, broadcasts())?));
         }
         if let Some(node) = node.downcast_ref::<RepartitionNode>() {
             return Ok(Some(node.execution(input)?));
@@ -58,7 +68,7 @@ impl ExtensionPlanner for DatasetPlanner {
             return Ok(Some(node.execution(input)));
         }
         if let Some(node) = node.downcast_ref::<ZipWithIndexNode>() {
-            return Ok(Some(node.execution(input)));
+            return Ok(Some(node.execution(input)?));
         }
         Ok(None)
     }

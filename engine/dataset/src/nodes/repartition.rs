@@ -93,6 +93,14 @@ impl RepartitionExec {
         let properties = unordered(input.schema(), partitions, &input);
         Ok(Self { partitions, input, dealer, properties })
     }
+
+    pub(crate) fn input(&self) -> &Arc<dyn ExecutionPlan> {
+        &self.input
+    }
+
+    pub(crate) fn partitions(&self) -> usize {
+        self.partitions
+    }
 }
 
 impl DisplayAs for RepartitionExec {

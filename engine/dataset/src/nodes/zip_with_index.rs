@@ -5,25 +5,28 @@
 //! only), as Spark does. The counts are checked when the rows pass: an input that is not the same twice is
 //! refused rather than numbered wrongly.
 
-use super::{only_child, only_input, unordered};
-use crate::functions::Accumulators;
+use super::{
+    only_input,
+    unary::{self, UnaryExec, UnaryOperator, UnaryTask},
+};
+use crate::{functions::Accumulators, node_codec::NodeCodec};
 use arrow::{
     array::UInt64Array,
     datatypes::{DataType, Field, Schema, SchemaRef},
     record_batch::RecordBatch,
 };
 use datafusion::{
-    common::{DFSchema, DFSchemaRef, tree_node::TreeNodeRecursion},
+    common::{DFSchema, DFSchemaRef},
     error::{DataFusionError, Result},
     execution::TaskContext,
     logical_expr::{Expr, LogicalPlan, UserDefinedLogicalNodeCore},
-    physical_expr::PhysicalExpr,
     physical_plan::{
-        DisplayAs, DisplayFormatType, ExecutionPlan, ExecutionPlanProperties, PlanProperties,
-        SendableRecordBatchStream, execution_plan::reset_plan_states, stream::RecordBatchStreamAdapter,
+        ExecutionPlan, ExecutionPlanProperties, SendableRecordBatchStream, execution_plan::reset_plan_states,
+        stream::RecordBatchStreamAdapter,
     },
 };
 use futures::{StreamExt, TryStreamExt, stream};
+use serde::{Deserialize, Serialize};
 use std::{cmp::Ordering, fmt, sync::Arc};
 use tokio::{sync::OnceCell, task::JoinSet};
 
@@ -48,8 +51,9 @@ impl ZipWithIndexNode {
         Ok(Self { column: column.to_owned(), input, schema: Arc::new(DFSchema::try_from(schema)?) })
     }
 
-    pub(super) fn execution(&self, input: Arc<dyn ExecutionPlan>) -> Arc<dyn ExecutionPlan> {
-        Arc::new(ZipWithIndexExec::new(input, &self.column))
+    pub(super) fn execution(&self, input: Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>> {
+        let operator = ZipWithIndex { column: self.column.clone(), spans: None, counted: Arc::default() };
+        Ok(Arc::new(UnaryExec::try_new(operator, input)?))
     }
 }
 
@@ -87,73 +91,75 @@ impl UserDefinedLogicalNodeCore for ZipWithIndexNode {
 }
 
 /// Executes [`ZipWithIndexNode`].
-#[derive(Debug)]
-pub struct ZipWithIndexExec {
+pub type ZipWithIndexExec = UnaryExec<ZipWithIndex>;
+
+/// Settings of [`ZipWithIndexExec`].
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct ZipWithIndex {
     column: String,
-    input: Arc<dyn ExecutionPlan>,
-    /// Where each partition starts and how many rows it was counted to have; counted once for all partitions.
-    spans: Arc<OnceCell<Vec<Span>>>,
-    properties: Arc<PlanProperties>,
+    /// Where each partition starts and how many rows it was counted to have.
+    spans: Option<Vec<Span>>,
+    /// The same, counted by the partition that comes first where they were not told.
+    #[serde(skip)]
+    counted: Arc<OnceCell<Vec<Span>>>,
 }
 
 /// The numbers of one partition's rows; a partition that is alone is not counted.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 struct Span {
     start: u64,
     counted: Option<u64>,
 }
 
-impl ZipWithIndexExec {
-    /// `input` and its index as `column`.
-    pub fn new(input: Arc<dyn ExecutionPlan>, column: &str) -> Self {
-        let schema = Arc::new(with_index(&input.schema(), column));
-        let properties = unordered(schema, input.output_partitioning().partition_count(), &input);
-        Self { column: column.to_owned(), input, spans: Arc::default(), properties }
+inventory::submit! {
+    NodeCodec {
+        name: ZipWithIndex::NAME,
+        encode: unary::encode::<ZipWithIndex>,
+        decode: unary::decode::<ZipWithIndex>,
     }
 }
 
-impl DisplayAs for ZipWithIndexExec {
-    fn fmt_as(&self, _: DisplayFormatType, f: &mut fmt::Formatter) -> fmt::Result {
-        write!(f, "ZipWithIndexExec: {}", self.column)
+impl ZipWithIndex {
+    /// Whether somebody who sees all partitions must count them before: not when a partition is alone.
+    pub(crate) fn must_be_counted(&self, partitions: usize) -> bool {
+        self.spans.is_none() && partitions > 1
+    }
+
+    /// The same, with the rows of each partition told.
+    pub(crate) fn counted(&self, rows: Vec<u64>) -> Self {
+        Self { spans: Some(spans(rows)), ..self.clone() }
     }
 }
 
-impl ExecutionPlan for ZipWithIndexExec {
-    fn name(&self) -> &str {
-        "ZipWithIndexExec"
+impl UnaryOperator for ZipWithIndex {
+    const NAME: &'static str = "ZipWithIndexExec";
+
+    fn schema(&self, input: &SchemaRef) -> SchemaRef {
+        Arc::new(with_index(input, &self.column))
     }
-    fn properties(&self) -> &Arc<PlanProperties> {
-        &self.properties
+    fn describe(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.column)
     }
-    fn children(&self) -> Vec<&Arc<dyn ExecutionPlan>> {
-        vec![&self.input]
-    }
-    /// More partitions would only mean more to count.
-    fn benefits_from_input_partitioning(&self) -> Vec<bool> {
-        vec![false]
-    }
-    fn apply_expressions(
-        &self,
-        _f: &mut dyn FnMut(&Arc<dyn PhysicalExpr>) -> Result<TreeNodeRecursion>,
-    ) -> Result<TreeNodeRecursion> {
-        Ok(TreeNodeRecursion::Continue)
-    }
-    fn with_new_children(
-        self: Arc<Self>,
-        children: Vec<Arc<dyn ExecutionPlan>>,
-    ) -> Result<Arc<dyn ExecutionPlan>> {
-        Ok(Arc::new(Self::new(only_child(children, self.name())?, &self.column)))
-    }
-    fn execute(&self, partition: usize, context: Arc<TaskContext>) -> Result<SendableRecordBatchStream> {
-        let rows = self.input.execute(partition, Arc::clone(&context))?;
-        let (input, spans, schema) = (Arc::clone(&self.input), Arc::clone(&self.spans), self.schema());
+    fn run(&self, task: UnaryTask) -> Result<SendableRecordBatchStream> {
+        let UnaryTask { rows, input, place, schema, context, .. } = task;
+        let (told, counted) = (self.spans.clone(), Arc::clone(&self.counted));
+        let output = Arc::clone(&schema);
         let numbered = stream::once(async move {
-            let spans = spans.get_or_try_init(|| count_partitions(input, context)).await?;
-            let span = spans.get(partition).copied().unwrap_or(Span { start: 0, counted: None });
-            Ok::<_, DataFusionError>(number(rows, span, partition, schema))
+            let spans = match &told {
+                Some(spans) => spans,
+                None if place.partitions == 1 => &vec![Span { start: 0, counted: None }],
+                None => counted.get_or_try_init(|| count_partitions(input, context)).await?,
+            };
+            let span = spans.get(place.partition).copied().ok_or_else(|| {
+                let (partition, counted) = (place.partition, spans.len());
+                DataFusionError::Execution(format!(
+                    "zip_with_index: partition {partition} was not counted, only {counted} were: `persist` its input"
+                ))
+            })?;
+            Ok::<_, DataFusionError>(number(rows, span, place.partition, output))
         })
         .try_flatten();
-        Ok(Box::pin(RecordBatchStreamAdapter::new(self.schema(), numbered)))
+        Ok(Box::pin(RecordBatchStreamAdapter::new(schema, numbered)))
     }
 }
 
@@ -188,9 +194,6 @@ fn number(
 /// Counts the rows of all partitions side by side, on a copy of the plan.
 async fn count_partitions(input: Arc<dyn ExecutionPlan>, context: Arc<TaskContext>) -> Result<Vec<Span>> {
     let partitions = input.output_partitioning().partition_count();
-    if partitions == 1 {
-        return Ok(vec![Span { start: 0, counted: None }]);
-    }
     let copy = reset_plan_states(input)?;
     // What functions add up must not be added twice: the counting pass adds to accumulators of its own.
     let config = context.session_config().clone().with_extension(Arc::new(Accumulators::default()));
@@ -221,11 +224,15 @@ async fn count_partitions(input: Arc<dyn ExecutionPlan>, context: Arc<TaskContex
         let (partition, count) = done.map_err(|e| DataFusionError::ExecutionJoin(Box::new(e)))??;
         counts[partition] = count;
     }
+    Ok(spans(counts))
+}
+
+fn spans(counts: Vec<u64>) -> Vec<Span> {
     let mut start = 0;
     let spans = counts.into_iter().map(|count| {
         let span = Span { start, counted: Some(count) };
         start += count;
         span
     });
-    Ok(spans.collect())
+    spans.collect()
 }

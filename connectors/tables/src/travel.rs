@@ -1,0 +1,107 @@
+//! Reading images in other processes: the plan node as bytes, and its partitions as rows.
+//!
+//! A scheduler that runs some partitions of a plan cannot pick them from a node that it does not know. So the
+//! images' numbers become rows of a table in memory, one a partition, from which it can.
+
+use crate::{Image, NiftiExec, NiftiOptions, nifti_exec::Reader, nifti_table::Source};
+use arrow::{
+    array::{AsArray, UInt64Array},
+    datatypes::{DataType, Field, Schema, UInt64Type},
+    record_batch::RecordBatch,
+};
+use datafusion::{
+    common::plan_err,
+    datasource::memory::MemorySourceConfig,
+    error::{DataFusionError, Result as PlanResult},
+    physical_plan::{ExecutionPlan, SendableRecordBatchStream},
+};
+use futures::StreamExt;
+use serde::{Deserialize, Serialize};
+use std::{collections::BTreeMap, sync::Arc};
+
+/// All that another process needs to read the same rows.
+#[derive(Serialize, Deserialize)]
+struct Sent {
+    images: Vec<Image>,
+    options: NiftiOptions,
+    /// The grid as the schema has it, to the letter.
+    metadata: BTreeMap<String, String>,
+    columns: Vec<usize>,
+    limit: Option<usize>,
+}
+
+impl NiftiExec {
+    /// The node as bytes, to be read by [`NiftiExec::from_bytes`]. Files are named by their whole paths: another
+    /// process must find them there.
+    ///
+    /// # Errors
+    /// A path that is no Unicode text.
+    pub fn to_bytes(&self) -> PlanResult<Vec<u8>> {
+        let Reader { source, columns, limit, .. } = self.reader();
+        let unfit = |e: &dyn std::fmt::Display| DataFusionError::Plan(format!("images cannot be sent: {e}"));
+        let mut images = source.images.clone();
+        for image in &mut images {
+            image.path = std::path::absolute(&image.path).map_err(|e| unfit(&e))?;
+        }
+        let sent = Sent {
+            images,
+            options: source.options.clone(),
+            metadata: source.schema.metadata().clone().into_iter().collect(),
+            columns: columns.clone(),
+            limit: *limit,
+        };
+        serde_json::to_vec(&sent).map_err(|e| unfit(&e))
+    }
+
+    /// The node again.
+    ///
+    /// # Errors
+    /// Bytes that [`NiftiExec::to_bytes`] has not written.
+    pub fn from_bytes(bytes: &[u8], inputs: &[Arc<dyn ExecutionPlan>]) -> PlanResult<Arc<dyn ExecutionPlan>> {
+        let damaged =
+            |e: &dyn std::fmt::Display| DataFusionError::Plan(format!("images were received damaged: {e}"));
+        let Sent { images, options, metadata, columns, limit } =
+            serde_json::from_slice(bytes).map_err(|e| damaged(&e))?;
+        if let Some(image) = images.iter().find(|image| !image.is_sound()) {
+            return Err(damaged(&format!("{} has a size that no image has", image.name())));
+        }
+        let source = Arc::new(Source::try_new(images, options, metadata.into_iter().collect())?);
+        let schema = Arc::new(source.schema.project(&columns)?);
+        let reader = Reader { source, columns, schema, limit };
+        match inputs {
+            [] => Ok(Arc::new(Self::of(reader, None))),
+            [numbers] => Ok(Arc::new(Self::of(reader, Some(Arc::clone(numbers))))),
+            _ => plan_err!("NiftiExec was received with {} inputs", inputs.len()),
+        }
+    }
+
+    /// The node with its images' numbers as rows; nothing when it has them already.
+    pub fn distributed(&self) -> Option<PlanResult<Arc<dyn ExecutionPlan>>> {
+        if self.numbers().is_some() {
+            return None;
+        }
+        let numbers = numbers(self.reader().source.images.len());
+        Some(numbers.map(|numbers| Arc::new(Self::of(self.reader().clone(), Some(numbers))) as _))
+    }
+}
+
+fn numbers(images: usize) -> PlanResult<Arc<dyn ExecutionPlan>> {
+    let schema = Arc::new(Schema::new(vec![Field::new("image", DataType::UInt64, false)]));
+    let row = |image: usize| -> PlanResult<Vec<RecordBatch>> {
+        let number = Arc::new(UInt64Array::from(vec![image as u64]));
+        Ok(vec![RecordBatch::try_new(Arc::clone(&schema), vec![number])?])
+    };
+    let rows = (0..images).map(row).collect::<PlanResult<Vec<_>>>()?;
+    Ok(MemorySourceConfig::try_new_exec(&rows, Arc::clone(&schema), None)?)
+}
+
+/// The number that a partition of [`numbers`] holds.
+pub(crate) async fn image_number(mut numbers: SendableRecordBatchStream) -> PlanResult<usize> {
+    while let Some(batch) = numbers.next().await.transpose()? {
+        let number = batch.columns().first().and_then(|c| c.as_primitive_opt::<UInt64Type>());
+        if let Some(number) = number.and_then(|n| n.values().first().copied()) {
+            return usize::try_from(number).map_err(|e| DataFusionError::External(Box::new(e)));
+        }
+    }
+    plan_err!("a partition of images was received without its number")
+}

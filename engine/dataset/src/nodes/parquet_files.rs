@@ -1,0 +1,195 @@
+//! Writing Parquet where the rows are: a file for every partition that has rows, row groups bounded in bytes.
+//!
+//! The operator gives one row a partition: what it wrote. Whoever asked for the files checks the target before
+//! and publishes it afterwards.
+
+use super::{
+    UnaryOperator,
+    unary::{self, UnaryTask},
+};
+use crate::node_codec::NodeCodec;
+use arrow::{
+    array::{Array, UInt64Array},
+    datatypes::{DataType, Field, Schema, SchemaRef},
+    record_batch::RecordBatch,
+};
+use datafusion::{
+    error::{DataFusionError, Result},
+    execution::object_store::ObjectStoreUrl,
+    physical_plan::{SendableRecordBatchStream, stream::RecordBatchStreamAdapter},
+};
+use futures::{StreamExt, stream};
+use object_store::{ObjectStore, buffered::BufWriter, path::Path as ObjectPath};
+use parquet::{
+    arrow::{ArrowSchemaConverter, AsyncArrowWriter},
+    basic::{Compression, Type, ZstdLevel},
+    errors::ParquetError,
+    file::properties::{EnabledStatistics, WriterProperties},
+};
+use serde::{Deserialize, Serialize};
+use std::{fmt, sync::Arc};
+
+/// Settings of `ParquetSinkExec`.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct ParquetFiles {
+    /// The store: a URL without its path.
+    pub store: String,
+    /// Folder in the store.
+    pub folder: String,
+    /// What the files' names begin with.
+    pub prefix: String,
+    /// Bytes that a row group may take in memory before it is written out.
+    pub row_group_bytes: usize,
+    /// Level of zstd, 1 to 22; 0: not compressed.
+    pub compression_level: i32,
+}
+
+inventory::submit! {
+    NodeCodec {
+        name: ParquetFiles::NAME,
+        encode: unary::encode::<ParquetFiles>,
+        decode: unary::decode::<ParquetFiles>,
+    }
+}
+
+impl ParquetFiles {
+    /// The file of a partition; names sort as partitions do.
+    fn path(&self, partition: usize) -> ObjectPath {
+        ObjectPath::from(self.folder.as_str()).join(format!("{}-{partition:05}.parquet", self.prefix))
+    }
+
+    fn file(&self, store: &Arc<dyn ObjectStore>, partition: usize, schema: &SchemaRef) -> Result<File> {
+        Ok(File {
+            store: Arc::clone(store),
+            path: self.path(partition),
+            schema: Arc::clone(schema),
+            properties: properties(schema, self.compression_level)?,
+            row_group_bytes: self.row_group_bytes.max(1),
+        })
+    }
+}
+
+impl UnaryOperator for ParquetFiles {
+    const NAME: &'static str = "ParquetSinkExec";
+
+    fn check(&self, input: &SchemaRef) -> Result<()> {
+        ObjectStoreUrl::parse(&self.store)?;
+        properties(input, self.compression_level).map(drop)
+    }
+    fn schema(&self, _input: &SchemaRef) -> SchemaRef {
+        let number = |name: &str| Field::new(name, DataType::UInt64, false);
+        Arc::new(Schema::new(vec![number("files"), number("rows"), number("bytes")]))
+    }
+    fn describe(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}{}/{}-*.parquet", self.store, self.folder, self.prefix)
+    }
+    fn run(&self, task: UnaryTask) -> Result<SendableRecordBatchStream> {
+        let UnaryTask { rows, input, place, schema, context, .. } = task;
+        let store = context.runtime_env().object_store(ObjectStoreUrl::parse(&self.store)?)?;
+        let file = self.file(&store, place.partition, &input.schema())?;
+        let output = Arc::clone(&schema);
+        let written = stream::once(async move {
+            let (files, rows, bytes) = match file.write_all(rows).await? {
+                Some((rows, bytes)) => (1, rows as u64, bytes),
+                None => (0, 0, 0),
+            };
+            let number = |n: u64| Arc::new(UInt64Array::from(vec![n])) as _;
+            Ok(RecordBatch::try_new(output, vec![number(files), number(rows), number(bytes)])?)
+        });
+        Ok(Box::pin(RecordBatchStreamAdapter::new(schema, written)))
+    }
+}
+
+/// A file without rows, for a table that has none: its columns can be read. Gives its bytes.
+pub(crate) async fn write_empty(
+    files: &ParquetFiles,
+    store: &Arc<dyn ObjectStore>,
+    schema: &SchemaRef,
+) -> Result<u64> {
+    let file = files.file(store, 0, schema)?;
+    file.finish(file.open()?).await
+}
+
+/// One file to be.
+struct File {
+    store: Arc<dyn ObjectStore>,
+    path: ObjectPath,
+    schema: SchemaRef,
+    properties: WriterProperties,
+    row_group_bytes: usize,
+}
+
+type Writer = AsyncArrowWriter<BufWriter>;
+
+impl File {
+    fn open(&self) -> Result<Writer> {
+        let sink = BufWriter::new(Arc::clone(&self.store), self.path.clone());
+        AsyncArrowWriter::try_new(sink, Arc::clone(&self.schema), Some(self.properties.clone()))
+            .map_err(|e| self.failure(&e))
+    }
+
+    /// Rows and bytes, or nothing where there are no rows.
+    async fn write_all(self, mut rows: SendableRecordBatchStream) -> Result<Option<(usize, u64)>> {
+        let mut open: Option<(Writer, usize)> = None;
+        while let Some(batch) = rows.next().await {
+            let batch = batch?;
+            if batch.num_rows() == 0 {
+                continue;
+            }
+            let (writer, written) = match &mut open {
+                Some(open) => open,
+                closed => closed.insert((self.open()?, 0)),
+            };
+            *written += batch.num_rows();
+            self.append(writer, &batch).await.map_err(|e| self.failure(&e))?;
+        }
+        match open {
+            Some((writer, rows)) => Ok(Some((rows, self.finish(writer).await?))),
+            None => Ok(None),
+        }
+    }
+
+    /// A batch is handed over in pieces, so that the bound holds for large batches too.
+    async fn append(&self, writer: &mut Writer, batch: &RecordBatch) -> Result<(), ParquetError> {
+        let bytes = batch.columns().iter().map(|c| c.get_array_memory_size()).sum::<usize>().max(1);
+        let pieces = bytes.div_ceil((self.row_group_bytes / 4).max(1)).min(batch.num_rows());
+        for piece in 0..pieces {
+            let (from, to) = (batch.num_rows() * piece / pieces, batch.num_rows() * (piece + 1) / pieces);
+            writer.write(&batch.slice(from, to - from)).await?;
+            if writer.memory_size() >= self.row_group_bytes {
+                writer.flush().await?;
+            }
+        }
+        Ok(())
+    }
+
+    async fn finish(&self, mut writer: Writer) -> Result<u64> {
+        writer.finish().await.map_err(|e| self.failure(&e))?;
+        Ok(writer.bytes_written() as u64)
+    }
+
+    fn failure(&self, error: &ParquetError) -> DataFusionError {
+        DataFusionError::Execution(format!("writing {}: {error}", self.path))
+    }
+}
+
+/// Floats are all different: a dictionary of them only costs time, as statistics of list items do.
+fn properties(schema: &Schema, compression_level: i32) -> Result<WriterProperties> {
+    let unfit = |e: ParquetError| DataFusionError::Plan(format!("write_parquet: {e}"));
+    let compression = match compression_level {
+        0 => Compression::UNCOMPRESSED,
+        level => Compression::ZSTD(ZstdLevel::try_new(level).map_err(unfit)?),
+    };
+    let mut properties = WriterProperties::builder().set_compression(compression);
+    let parquet = ArrowSchemaConverter::new().convert(schema).map_err(unfit)?;
+    for column in parquet.columns() {
+        if matches!(column.physical_type(), Type::FLOAT | Type::DOUBLE) {
+            properties = properties.set_column_dictionary_enabled(column.path().clone(), false);
+            if column.max_rep_level() > 0 {
+                let none = EnabledStatistics::None;
+                properties = properties.set_column_statistics_enabled(column.path().clone(), none);
+            }
+        }
+    }
+    Ok(properties.build())
+}
