@@ -1,6 +1,9 @@
 //! One binary for all integration tests.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
+mod cluster;
+mod cluster_jobs;
+mod cluster_nodes;
 mod commands;
 mod deploy;
 mod example_01;

@@ -1,17 +1,31 @@
 //! From `async fn main(session)` to a process: runtime, session, exit code.
 
-use crate::{DEFAULT_OUT, Error, Result, Session};
-use std::{future::Future, process::ExitCode};
+use crate::{
+    DEFAULT_OUT, Error, Result, Session, command,
+    flags::{ClusterFlags, PartFlags},
+};
+use clap::Parser;
+use std::{env, future::Future, process::ExitCode};
+use voxelflow_dataset::log_tail::start_log;
 
 /// Runs `work` on a runtime of its own and turns its end into an exit code: 0, 1 (failed) or 2 (wrong input).
 pub fn block_on<F: Future<Output = Result<()>>>(work: F) -> ExitCode {
+    start_log();
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         // Deep plans recurse deeply.
-        .thread_stack_size(16 << 20)
+        .thread_stack_size(32 << 20)
         .build();
     let ended = match runtime {
-        Ok(runtime) => runtime.block_on(work),
+        Ok(runtime) => runtime.block_on(async {
+            let ended = tokio::select! {
+                ended = work => ended,
+                _ = tokio::signal::ctrl_c() => Err(Error::Interrupted),
+            };
+            // Jobs that nobody waits for any more are cancelled, not left to run.
+            voxelflow_cluster::farewell().await;
+            ended
+        }),
         Err(e) => Err(Error::input("threads", format!("the runtime cannot start: {e}"))),
     };
     match ended {
@@ -26,15 +40,37 @@ pub fn block_on<F: Future<Output = Result<()>>>(work: F) -> ExitCode {
     }
 }
 
-/// What `#[voxelflow::main]` calls. The session writes below `VOXELFLOW_OUT`, or `voxelflow-out/NAME`.
+/// What `#[voxelflow::main]` calls. The session writes below `VOXELFLOW_OUT`, or `voxelflow-out/NAME`; it runs on the
+/// cluster `VOXELFLOW_CLUSTER` (whose key is in the file `VOXELFLOW_CLUSTER_KEY`), or on `VOXELFLOW_EXECUTORS` executors of its own. Started with `scheduler` or
+/// `executor` as its first argument, the program is that part of a cluster.
 pub fn driver_main<F>(name: &str, driver: impl FnOnce(Session) -> F) -> ExitCode
 where
     F: Future<Output = Result<()>>,
 {
+    if command::is_part() {
+        let flags = PartFlags::parse();
+        return block_on(command::run_part(flags.part));
+    }
     block_on(async {
-        let out = std::env::var_os("VOXELFLOW_OUT")
-            .map_or_else(|| format!("{DEFAULT_OUT}/{name}").into(), Into::into);
+        let out =
+            env::var_os("VOXELFLOW_OUT").map_or_else(|| format!("{DEFAULT_OUT}/{name}").into(), Into::into);
         let out: std::path::PathBuf = out;
-        driver(Session::builder().out(out).build()?).await
+        driver(Session::builder().out(out).place(&place_of_environment()?).start().await?).await
+    })
+}
+
+/// Where the environment says that plans run.
+fn place_of_environment() -> Result<ClusterFlags> {
+    let text = |name: &str| env::var(name).ok().filter(|text| !text.is_empty());
+    let number = |name: &str| {
+        let wrong = |text: String| Error::input(name, format!("`{text}` is no number: give 1 or more"));
+        text(name).map(|text| text.parse::<usize>().map_err(|_| wrong(text))).transpose()
+    };
+    Ok(ClusterFlags {
+        cluster: text("VOXELFLOW_CLUSTER"),
+        executors: number("VOXELFLOW_EXECUTORS")?,
+        slots: number("VOXELFLOW_SLOTS")?,
+        cluster_key: text("VOXELFLOW_CLUSTER_KEY").map(Into::into),
+        insecure: text("VOXELFLOW_INSECURE").is_some(),
     })
 }

@@ -42,12 +42,18 @@ pub enum Error {
         /// Why.
         source: std::io::Error,
     },
+    /// The user has stopped it.
+    #[error("stopped")]
+    Interrupted,
     /// A dataset's plan or partition.
     #[error(transparent)]
     Dataset(#[from] voxelflow_dataset::Error),
     /// A plan.
     #[error("{}", message(.0))]
     Plan(#[from] DataFusionError),
+    /// A cluster.
+    #[error(transparent)]
+    Cluster(#[from] voxelflow_cluster::Error),
     /// Images, tables of images, or maps.
     #[error(transparent)]
     Tables(#[from] voxelflow_tables::Error),
@@ -112,11 +118,12 @@ fn verdict(error: &(dyn StdError + 'static)) -> Option<bool> {
     if let Some(own) = error.downcast_ref::<Error>() {
         return match own {
             Error::Input { .. } => Some(true),
-            Error::Io { .. } => Some(false),
+            Error::Io { .. } | Error::Interrupted => Some(false),
             Error::Statement { source, .. } => Some(input_in(source.as_ref())),
             Error::Pipeline(e) => Some(e.is_input()),
             Error::Plan(e) => Some(input_in(e)),
             Error::Dataset(e) => verdict(e),
+            Error::Cluster(e) => Some(e.is_input()),
             Error::Tables(e) => verdict(e),
             Error::Formats(e) => Some(e.is_input()),
             Error::Storage(e) => Some(e.is_input()),
@@ -127,6 +134,9 @@ fn verdict(error: &(dyn StdError + 'static)) -> Option<bool> {
     }
     if let Some(e) = error.downcast_ref::<voxelflow_dataset::Error>() {
         return Some(e.is_input() || e.datafusion().is_some_and(|e| input_in(e)));
+    }
+    if let Some(e) = error.downcast_ref::<voxelflow_cluster::Error>() {
+        return Some(e.is_input());
     }
     if let Some(e) = error.downcast_ref::<voxelflow_tables::Error>() {
         return Some(e.is_input() || e.source().is_some_and(input_in));
@@ -163,6 +173,7 @@ fn own_message(error: &(dyn StdError + 'static)) -> Option<String> {
         return own_message(inner.as_ref());
     }
     let own = error.is::<voxelflow_dataset::Error>()
+        || error.is::<voxelflow_cluster::Error>()
         || error.is::<voxelflow_tables::Error>()
         || error.is::<voxelflow_operators::Error>()
         || error.is::<voxelflow_stage::Error>()

@@ -1,7 +1,10 @@
 //! The command line as typed. What it means is decided in `command/`, one file a subcommand.
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use std::path::PathBuf;
+use std::{
+    net::{IpAddr, Ipv4Addr, SocketAddr},
+    path::PathBuf,
+};
 
 /// From scanner derivatives to trained model, maps and report.
 #[derive(Debug, Parser)]
@@ -30,6 +33,20 @@ pub enum Command {
     Inspect(InspectFlags),
     /// Make data with planted truth.
     Synth(SynthFlags),
+    /// Run the scheduler of a cluster: it gives out the work.
+    Scheduler(SchedulerFlags),
+    /// Run an executor of a cluster: it does the work.
+    Executor(ExecutorFlags),
+    /// Run the agent of this machine: it runs driver programs' own schedulers and executors.
+    Node(NodeFlags),
+    /// List the jobs of a cluster.
+    Jobs(JobsFlags),
+    /// Show what the tasks of a job wrote to their logs.
+    Logs(LogsFlags),
+    /// Say which stages of a job wait for room, and why.
+    WhyWaiting(JobFlags),
+    /// End a job.
+    Cancel(JobFlags),
     /// Print shell completions.
     Completions {
         /// The shell to complete for.
@@ -64,6 +81,197 @@ pub struct RunFlags {
     /// Run every statement, also those that have not changed.
     #[arg(long)]
     pub fresh: bool,
+    /// Where it runs.
+    #[command(flatten)]
+    pub cluster: ClusterFlags,
+}
+
+/// Where plans run: in this process, unless told otherwise.
+#[derive(Clone, Debug, Default, Args)]
+pub struct ClusterFlags {
+    /// Run on the cluster of this scheduler, for example df://host:50050, or on the machines of these agents, for
+    /// example nodes://host:50070,host:50070.
+    #[arg(long, value_name = "URL", conflicts_with = "executors")]
+    pub cluster: Option<String>,
+    /// Run on a cluster of so many executors that is started on this machine for this run.
+    #[arg(long, value_name = "N")]
+    pub executors: Option<usize>,
+    /// Tasks that each of these executors runs at once; as many as the machine has cores if not given.
+    #[arg(long, value_name = "N", requires = "executors")]
+    pub slots: Option<usize>,
+    /// File of the key that the cluster's executors have: credentials of a training are sealed with it.
+    #[arg(long, value_name = "FILE", requires = "cluster")]
+    pub cluster_key: Option<PathBuf>,
+    /// Let a cluster without a key have the credentials of a training as they are.
+    #[arg(long, requires = "cluster")]
+    pub insecure: bool,
+}
+
+/// Flags of `scheduler`.
+#[derive(Debug, Args)]
+pub struct SchedulerFlags {
+    /// Address to bind to.
+    #[arg(long, default_value_t = IpAddr::V4(Ipv4Addr::LOCALHOST))]
+    pub bind: IpAddr,
+    /// Port to bind to; 0: one that is free.
+    #[arg(long, default_value_t = 50050)]
+    pub port: u16,
+    /// Name or address under which executors reach it, if not the one it is bound to.
+    #[arg(long)]
+    pub external_host: Option<String>,
+    /// Share of a queue, against 1 of the others.
+    #[arg(long = "weight", value_name = "QUEUE=SHARE", value_parser = weight)]
+    pub weights: Vec<(String, u32)>,
+    /// Bind also where strangers may reach it: its ports are not encrypted.
+    #[arg(long)]
+    pub insecure: bool,
+    /// File of the cluster's key: who has it may ask for jobs, logs and executors, and end jobs.
+    #[arg(long, value_name = "FILE")]
+    pub cluster_key: Option<PathBuf>,
+    /// Say on the standard output when it is ready, and end with the standard input.
+    #[arg(long, hide = true)]
+    pub child: bool,
+}
+
+/// Flags of `executor`.
+#[derive(Debug, Args)]
+pub struct ExecutorFlags {
+    /// The scheduler, for example df://host:50050.
+    #[arg(long, value_name = "URL")]
+    pub scheduler: String,
+    /// Address to bind to.
+    #[arg(long, default_value_t = IpAddr::V4(Ipv4Addr::LOCALHOST))]
+    pub bind: IpAddr,
+    /// Port for tasks; 0: one that is free.
+    #[arg(long, default_value_t = 0)]
+    pub port: u16,
+    /// Port for rows; 0: one that is free.
+    #[arg(long, default_value_t = 0)]
+    pub data_port: u16,
+    /// Name or address under which the others reach it, if not the one it is bound to.
+    #[arg(long)]
+    pub external_host: Option<String>,
+    /// Tasks that it runs at once; as many as the machine has cores if not given.
+    #[arg(long)]
+    pub slots: Option<usize>,
+    /// Memory that it gives to tasks, in MiB.
+    #[arg(long, default_value_t = 1024)]
+    pub memory_mib: u64,
+    /// Accelerator cards that it has.
+    #[arg(long, default_value_t = 0)]
+    pub cards: u32,
+    /// Its pool, for jobs that ask for one.
+    #[arg(long, default_value = "cpu")]
+    pub pool: String,
+    /// Folder for rows that pass between stages.
+    #[arg(long, default_value = "voxelflow-work")]
+    pub work_dir: PathBuf,
+    /// Bind also where strangers may reach it: its ports are not encrypted.
+    #[arg(long)]
+    pub insecure: bool,
+    /// File of the cluster's key: who has it may ask for jobs, logs and executors, and end jobs.
+    #[arg(long, value_name = "FILE")]
+    pub cluster_key: Option<PathBuf>,
+    /// Say on the standard output when it is ready, and end with the standard input.
+    #[arg(long, hide = true)]
+    pub child: bool,
+}
+
+/// Flags of `node`.
+#[derive(Debug, Args)]
+pub struct NodeFlags {
+    /// Where it listens for driver programs: the machine's own address, under which what it starts is reached too.
+    #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:50070")]
+    pub listen: SocketAddr,
+    /// Cores that it may give to applications; all of the machine if not given.
+    #[arg(long)]
+    pub cores: Option<usize>,
+    /// Memory that it may give to applications, in MiB; three quarters of the machine's if not given.
+    #[arg(long)]
+    pub memory_mib: Option<usize>,
+    /// Accelerator cards that it may give to applications.
+    #[arg(long, default_value_t = 0)]
+    pub cards: usize,
+    /// File of the key that all parts of the cluster share; who has it may run programs here.
+    #[arg(long, value_name = "FILE")]
+    pub cluster_key: PathBuf,
+    /// Folder or URL where programs are kept by their hash, for the agents of all machines.
+    #[arg(long, value_name = "FOLDER|URL")]
+    pub store: Option<String>,
+    /// Folder for programs and for rows that pass between stages.
+    #[arg(long, default_value = "voxelflow-node")]
+    pub work_dir: PathBuf,
+    /// Seconds that an application lives on when its driver cannot be reached.
+    #[arg(long, default_value_t = 10)]
+    pub grace_seconds: u64,
+    /// Listen also where strangers may reach what it starts: those ports are not encrypted.
+    #[arg(long)]
+    pub insecure: bool,
+}
+
+/// What a driver program answers to when it is started as a part of a cluster: its functions live in its own binary.
+#[derive(Debug, Parser)]
+pub struct PartFlags {
+    /// The part.
+    #[command(subcommand)]
+    pub part: Part,
+}
+
+/// Parts of a cluster.
+#[derive(Debug, Subcommand)]
+pub enum Part {
+    /// The scheduler.
+    Scheduler(SchedulerFlags),
+    /// An executor.
+    Executor(ExecutorFlags),
+}
+
+/// A cluster that is asked something.
+#[derive(Clone, Debug, Args)]
+pub struct ControlFlags {
+    /// The cluster's scheduler, for example df://host:50050.
+    #[arg(long, value_name = "URL")]
+    pub cluster: String,
+    /// File of the cluster's key; not needed for a cluster that has none.
+    #[arg(long, value_name = "FILE")]
+    pub cluster_key: Option<PathBuf>,
+}
+
+/// Flags of `jobs`.
+#[derive(Debug, Args)]
+pub struct JobsFlags {
+    /// Whom to ask.
+    #[command(flatten)]
+    pub control: ControlFlags,
+    /// List the executors instead.
+    #[arg(long)]
+    pub list_executors: bool,
+}
+
+/// Flags of `logs`.
+#[derive(Debug, Args)]
+pub struct LogsFlags {
+    /// The job's id, as `jobs` shows it.
+    pub job: String,
+    /// Whom to ask.
+    #[command(flatten)]
+    pub control: ControlFlags,
+    /// The last lines only.
+    #[arg(long, value_name = "N", default_value_t = 200)]
+    pub last: usize,
+    /// Go on with lines that come, until the job ends.
+    #[arg(long)]
+    pub follow: bool,
+}
+
+/// Flags of `cancel` and `why-waiting`.
+#[derive(Debug, Args)]
+pub struct JobFlags {
+    /// The job's id, as `jobs` shows it.
+    pub job: String,
+    /// Whom to ask.
+    #[command(flatten)]
+    pub control: ControlFlags,
 }
 
 /// Flags of `sql`.
@@ -77,6 +285,9 @@ pub struct SqlFlags {
     /// Where to write the rows (needed for parquet).
     #[arg(long)]
     pub output: Option<PathBuf>,
+    /// Where it runs.
+    #[command(flatten)]
+    pub cluster: ClusterFlags,
 }
 
 /// How rows are printed.
@@ -143,4 +354,12 @@ fn assignment(text: &str) -> Result<(String, String), String> {
         return Err(format!("`{name}` is not a variable name: letters, digits and _ only"));
     }
     Ok((name.to_owned(), value.to_owned()))
+}
+
+fn weight(text: &str) -> Result<(String, u32), String> {
+    let (queue, share) = text.split_once('=').ok_or_else(|| format!("`{text}` is not QUEUE=SHARE"))?;
+    match share.parse() {
+        Ok(share @ 1..) => Ok((queue.to_owned(), share)),
+        _ => Err(format!("`{share}` is no share: give a whole number, 1 or more")),
+    }
 }

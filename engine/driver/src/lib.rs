@@ -18,6 +18,7 @@
 //! ```
 
 mod clock;
+mod codecs;
 pub mod command;
 mod driver_main;
 mod error;
@@ -26,6 +27,7 @@ pub mod pipeline;
 pub mod progress;
 mod rows;
 mod session;
+mod source_identity;
 
 pub use error::{Error, Result};
 pub use session::{DEFAULT_OUT, Session, SessionBuilder};
@@ -42,7 +44,10 @@ pub mod __private {
 pub mod prelude {
     pub use crate::{Error, Result, Session};
     pub use arrow::{self, record_batch::RecordBatch};
-    pub use datafusion::prelude::{col, lit};
+    pub use datafusion::{
+        common::JoinType,
+        prelude::{col, lit},
+    };
     pub use voxelflow_dataset::{Dataset, ReduceOp, StageSpec, TrainConfig, WriteOptions, function};
     pub use voxelflow_nn::DistDcaConfig as DistDca;
 }

@@ -1,14 +1,20 @@
 //! The entry: a DataFusion session with the stages, tables and functions of this build.
 
-use crate::{Error, Result};
-use datafusion::{catalog::TableProviderFactory, logical_expr::LogicalPlanBuilder};
-use datafusion::{datasource::provider_as_source, prelude::SessionContext};
+use crate::{Error, Result, command::cluster_key, flags::ClusterFlags};
+use datafusion::{
+    catalog::TableProviderFactory, datasource::provider_as_source, error::DataFusionError,
+    execution::SessionState, logical_expr::LogicalPlanBuilder, prelude::SessionContext,
+};
 use std::{
     ops::Deref,
     path::{Path, PathBuf},
     sync::Arc,
 };
-use voxelflow_dataset::{Dataset, Engine, EngineConfig, OptionMap, StagePlanner, session_state};
+use voxelflow_cluster::{
+    ClusterAddress, ClusterRunner, LocalCluster, LocalClusterSettings, Secrecy, SessionFactory,
+    node::{self, Nodes, NodesConfig, Wish},
+};
+use voxelflow_dataset::{Dataset, Engine, EngineConfig, OptionMap, StagePlanner, build_id, session_state};
 use voxelflow_operators::{StageCatalog, extension_planners};
 use voxelflow_tables::{ExportOptions, NIFTI, NiftiTable, NiftiTableFactory, check_export, export_maps};
 
@@ -26,11 +32,12 @@ pub struct Session {
 pub struct SessionBuilder {
     out: PathBuf,
     config: EngineConfig,
+    cluster: ClusterFlags,
 }
 
 impl Default for SessionBuilder {
     fn default() -> Self {
-        Self { out: DEFAULT_OUT.into(), config: EngineConfig::default() }
+        Self { out: DEFAULT_OUT.into(), config: EngineConfig::default(), cluster: ClusterFlags::default() }
     }
 }
 
@@ -56,19 +63,153 @@ impl SessionBuilder {
         self
     }
 
-    /// The session.
+    /// Runs on the cluster of the scheduler at `url`, for example `df://host:50050`. Files must lie where all its
+    /// executors see them, and its executors must be of this program.
+    #[must_use]
+    pub fn cluster(mut self, url: &str) -> Self {
+        self.cluster.cluster = Some(url.to_owned());
+        self
+    }
+
+    /// Runs on `count` executors, started on this machine for this session.
+    #[must_use]
+    pub fn executors(mut self, count: usize) -> Self {
+        self.cluster.executors = Some(count);
+        self
+    }
+
+    /// File of the key that the executors of [`cluster`](Self::cluster) have; needed to train there.
+    #[must_use]
+    pub fn cluster_key(mut self, file: impl Into<PathBuf>) -> Self {
+        self.cluster.cluster_key = Some(file.into());
+        self
+    }
+
+    /// Tasks that each of the [`executors`](Self::executors) runs at once; the machine's cores if not given.
+    #[must_use]
+    pub fn slots(mut self, slots: usize) -> Self {
+        self.cluster.slots = Some(slots);
+        self
+    }
+
+    /// Runs where the command line says.
+    #[must_use]
+    pub fn place(mut self, flags: &ClusterFlags) -> Self {
+        self.cluster = flags.clone();
+        self
+    }
+
+    /// The session, in this process.
     ///
     /// # Errors
-    /// A setting that cannot be used.
+    /// A setting that cannot be used; a cluster, which only [`start`](Self::start) can reach.
     pub fn build(self) -> Result<Session> {
-        let stages: Arc<dyn StagePlanner> = Arc::new(StageCatalog::new(voxelflow_nn::stages()));
-        let mut state = session_state(extension_planners(), &self.config)?.build();
-        let nifti: Arc<dyn TableProviderFactory> = Arc::new(NiftiTableFactory);
-        state.table_factories_mut().insert(NIFTI.to_owned(), nifti);
-        // Files can be named in FROM, as in SELECT … FROM 'series.parquet'.
-        let context = SessionContext::new_with_state(state).enable_url_table();
-        Ok(Session { engine: Engine::new(context, stages, self.out) })
+        if self.cluster.cluster.is_some() || self.cluster.executors.is_some() {
+            return Err(Error::input("session", "it runs on a cluster: make it with `start().await`"));
+        }
+        let context = session_context(&self.config)?;
+        Ok(Session { engine: Engine::new(context, stages(), self.out) })
     }
+
+    /// The session, where it was told to run; executors of its own are started.
+    ///
+    /// # Errors
+    /// A setting that cannot be used, a cluster that does not start.
+    pub async fn start(mut self) -> Result<Session> {
+        let runner = match (&self.cluster.cluster, self.cluster.executors) {
+            (Some(url), None) if url.starts_with(node::SCHEME) => {
+                let nodes = self.start_on_nodes(url).await?;
+                let partitions = nodes.granted().iter().map(|(_, granted)| granted.cores).sum();
+                self.config.target_partitions.get_or_insert(partitions);
+                ClusterRunner::of_nodes(nodes)?
+            }
+            (Some(url), None) => ClusterRunner::connect(ClusterAddress::parse(url)?, self.secrecy()?)?,
+            (None, Some(executors)) => {
+                let mut settings = LocalClusterSettings::new(executors);
+                settings.slots = self.cluster.slots.unwrap_or(settings.slots).max(1);
+                settings.memory_bytes = self.config.memory_limit.map_or(settings.memory_bytes, |b| b as u64);
+                let partitions = executors.saturating_mul(settings.slots);
+                self.config.target_partitions.get_or_insert(partitions);
+                ClusterRunner::of_local(LocalCluster::start(&settings).await?)?
+            }
+            (None, None) => return self.build(),
+            (Some(_), Some(_)) => {
+                let reason =
+                    "a session runs on a cluster that is there, or on executors of its own: give one";
+                return Err(Error::input("--cluster and --executors", reason));
+            }
+        };
+        let context = session_context(&self.config)?;
+        Ok(Session { engine: Engine::on_runner(context, stages(), self.out, Arc::new(runner))? })
+    }
+}
+
+impl SessionBuilder {
+    /// This program's own scheduler and executors on the machines of agents.
+    async fn start_on_nodes(&self, url: &str) -> Result<Nodes> {
+        let reason =
+            "agents serve those who have their key: give its file (VOXELFLOW_CLUSTER_KEY for a program)";
+        let key = cluster_key(self.cluster.cluster_key.as_deref())?;
+        let program = running_program()?;
+        let name =
+            program.file_name().map_or_else(|| "a program".into(), |n| n.to_string_lossy().into_owned());
+        let config = NodesConfig {
+            agents: node::agents(url).map_err(voxelflow_cluster::Error::from)?,
+            key: key.ok_or_else(|| Error::input("--cluster-key", reason))?,
+            name,
+            program: RUNNING_IMAGE.into(),
+            hash: build_id()?.to_owned(),
+            wish: Wish { cores: self.cluster.slots, ..Wish::default() },
+        };
+        let started = tokio::task::spawn_blocking(|| Nodes::start(config)).await;
+        let started = started.map_err(|e| Error::io(&program, e.into()))?;
+        Ok(started.map_err(voxelflow_cluster::Error::from)?)
+    }
+
+    /// How secrets reach the executors of a cluster that is there.
+    fn secrecy(&self) -> Result<Secrecy> {
+        let key = cluster_key(self.cluster.cluster_key.as_deref())?;
+        Ok(match key {
+            Some(key) => Secrecy::Key(key),
+            None if self.cluster.insecure => Secrecy::Insecure,
+            None => Secrecy::Refused,
+        })
+    }
+}
+
+/// The running program itself, also when its file was replaced since.
+const RUNNING_IMAGE: &str = "/proc/self/exe";
+
+fn running_program() -> Result<PathBuf> {
+    std::env::current_exe().map_err(|e| Error::io(Path::new(RUNNING_IMAGE), e))
+}
+
+/// Files can be named in FROM, as in `SELECT … FROM 'series.parquet'`.
+fn session_context(config: &EngineConfig) -> Result<SessionContext> {
+    Ok(SessionContext::new_with_state(session_state_of(config)?).enable_url_table())
+}
+
+fn stages() -> Arc<dyn StagePlanner> {
+    Arc::new(StageCatalog::new(voxelflow_nn::stages()))
+}
+
+/// A session's state with all that this build knows but the stages' functions, which the engine registers.
+fn session_state_of(config: &EngineConfig) -> Result<SessionState> {
+    let mut state = session_state(extension_planners(), config)?.build();
+    let nifti: Arc<dyn TableProviderFactory> = Arc::new(NiftiTableFactory);
+    state.table_factories_mut().insert(NIFTI.to_owned(), nifti);
+    Ok(state)
+}
+
+/// Sessions of schedulers and executors: what the driver's knows, they know.
+pub(crate) fn cluster_sessions(config: EngineConfig) -> SessionFactory {
+    Arc::new(move || {
+        let state = session_state_of(&config).map_err(|e| DataFusionError::External(Box::new(e)))?;
+        let context = SessionContext::new_with_state(state);
+        // The engine registers the functions of the stages.
+        let engine = Engine::new(context, stages(), std::env::temp_dir());
+        Ok(engine.context().state())
+    })
 }
 
 impl Session {

@@ -1,16 +1,25 @@
 //! The subcommands: one file each, from flags to exit code.
 
+mod cancel;
 mod check;
+mod cluster_part;
+mod control;
 mod inspect;
+mod jobs;
+mod logs;
+mod node;
 mod plan;
 mod run;
 mod sql;
 mod synth;
+mod why_waiting;
 
 use crate::{
     Result,
-    flags::{Command, Flags},
+    flags::{Command, Flags, Part},
 };
+
+pub(crate) use cluster_part::{cluster_key, is_part, run as run_part};
 use clap::CommandFactory;
 
 /// Does what the flags ask for.
@@ -25,6 +34,13 @@ pub async fn execute(flags: Flags) -> Result<()> {
         Command::Sql(sql) => sql::sql(sql).await,
         Command::Inspect(inspect) => inspect::inspect(inspect).await,
         Command::Synth(synth) => synth::synth(synth, flags.json),
+        Command::Scheduler(scheduler) => cluster_part::run(Part::Scheduler(scheduler)).await,
+        Command::Executor(executor) => cluster_part::run(Part::Executor(executor)).await,
+        Command::Node(node) => node::node(node).await,
+        Command::Jobs(jobs) => jobs::jobs(jobs, flags.json).await,
+        Command::Logs(logs) => logs::logs(logs, flags.json).await,
+        Command::WhyWaiting(job) => why_waiting::why_waiting(job, flags.json).await,
+        Command::Cancel(job) => cancel::cancel(job, flags.json).await,
         Command::Completions { shell } => {
             clap_complete::generate(shell, &mut Flags::command(), "voxelflow", &mut std::io::stdout());
             Ok(())

@@ -15,6 +15,7 @@ pub(super) async fn run(flags: RunFlags, json: bool) -> Result<()> {
         fresh: flags.fresh,
         progress: ProgressStyleKind::detect(json),
         memory_limit: flags.file.memory_mib << 20,
+        cluster: flags.cluster,
     };
     let outcomes = pipeline::run(&file, &options).await?;
     if json {

@@ -12,7 +12,7 @@ use std::io::{BufWriter, Write};
 use voxelflow_dataset::{Dataset, WriteOptions};
 
 pub(super) async fn sql(flags: SqlFlags) -> Result<()> {
-    let session = Session::builder().build()?;
+    let session = Session::builder().place(&flags.cluster).start().await?;
     let rows = session.sql(&flags.statement).await?;
     match (flags.format, &flags.output) {
         (RowFormat::Table, None) => print_rows(&rows, usize::MAX).await.map(drop),

@@ -8,6 +8,7 @@ use super::{
 };
 use crate::{
     Error, Result, Session,
+    flags::ClusterFlags,
     progress::{ProgressStyleKind, TrainingProgress},
     rows::print_rows,
 };
@@ -43,6 +44,8 @@ pub struct RunOptions {
     pub progress: ProgressStyleKind,
     /// Memory of the session in bytes.
     pub memory_limit: usize,
+    /// Where it runs.
+    pub cluster: ClusterFlags,
 }
 
 /// Checks the whole file, then runs it. Gives what became of each statement.
@@ -50,10 +53,11 @@ pub struct RunOptions {
 /// # Errors
 /// The first statement that is wrong (before anything has run) or that fails.
 pub async fn run(file: &PipelineFile, options: &RunOptions) -> Result<Vec<Outcome>> {
-    let session = || Session::builder().out(&options.out).memory_limit(options.memory_limit).build();
-    check(file, &session()?, &options.out).await?;
+    let session = || Session::builder().out(&options.out).memory_limit(options.memory_limit);
+    check(file, &session().build()?, &options.out).await?;
     prepare_folder(&options.out)?;
-    let mut runner = Runner::try_new(file, session()?, options)?;
+    let session = session().place(&options.cluster).start().await?;
+    let mut runner = Runner::try_new(file, session, options)?;
     for statement in &file.statements {
         let outcome = runner.statement(statement).await;
         runner.outcomes.push(outcome.map_err(|e| placed(file, statement, e))?);
@@ -168,7 +172,8 @@ impl<'a> Runner<'a> {
     }
 
     async fn execute(&self, plan: LogicalPlan) -> Result<Done> {
-        self.session.context().execute_logical_plan(plan).await?.collect().await?;
+        let frame = self.session.context().execute_logical_plan(plan).await?;
+        self.session.dataset(frame.into_unoptimized_plan()).collect().await?;
         Ok((OutcomeNote::Ran, StatementRecord::default()))
     }
 

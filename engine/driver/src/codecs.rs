@@ -1,0 +1,16 @@
+//! How the nodes of crates that do not know the engine travel: registered here, where both are seen.
+
+use voxelflow_dataset::{NodeCodec, distributed::Distribute, functions::inventory::submit};
+use voxelflow_tables::NiftiExec;
+
+submit! {
+    NodeCodec {
+        name: "NiftiExec",
+        encode: |node| node.downcast_ref::<NiftiExec>().map(NiftiExec::to_bytes),
+        decode: |bytes, inputs, _| NiftiExec::from_bytes(bytes, inputs),
+    }
+}
+
+submit! {
+    Distribute { rewrite: |node| node.downcast_ref::<NiftiExec>().and_then(NiftiExec::distributed) }
+}
