@@ -19,6 +19,7 @@ mod visits;
 
 pub use device::device;
 pub use models::dist_dca::{DistDca, DistDcaConfig, DistDcaEstimator, DistDcaKind};
+pub use models::histogram::HistogramKind;
 pub use objective::Objective;
 pub use trainer::{Trained, train};
 
@@ -27,5 +28,5 @@ use voxelflow_stage::StageKind;
 
 /// The stages of this crate.
 pub fn stages() -> Vec<Arc<dyn StageKind>> {
-    vec![Arc::new(DistDcaKind)]
+    vec![Arc::new(DistDcaKind), Arc::new(HistogramKind)]
 }

@@ -2,7 +2,7 @@
 
 use crate::{
     GradientSync, Result, Ring, SyncSettings, Topology, in_process_communicators,
-    service::in_process::parameter_service,
+    service::in_process::parameter_service, with_local_steps,
 };
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use std::time::Duration;
 /// [`Error::Setting`](crate::Error::Setting) for settings that cannot work.
 pub fn in_process_gang(settings: &SyncSettings, ranks: usize) -> Result<Vec<Box<dyn GradientSync>>> {
     settings.validate(ranks)?;
-    match settings.topology {
+    let ranks: Result<Vec<Box<dyn GradientSync>>> = match settings.topology {
         Topology::ParameterService => {
             let clients = parameter_service(settings, ranks).into_iter();
             Ok(clients.map(|client| Box::new(client) as Box<dyn GradientSync>).collect())
@@ -21,5 +21,6 @@ pub fn in_process_gang(settings: &SyncSettings, ranks: usize) -> Result<Vec<Box<
             .into_iter()
             .map(|c| Ok(Box::new(Ring::try_new(c, settings)?) as Box<dyn GradientSync>))
             .collect(),
-    }
+    };
+    Ok(ranks?.into_iter().map(|rank| with_local_steps(rank, settings)).collect())
 }

@@ -19,7 +19,7 @@ pub struct Contribution<'a> {
 pub struct Round {
     /// Number of this update, from 0 (async: the version of the parameters that were read).
     pub round: u64,
-    /// Samples of all ranks in this round (async: of this rank).
+    /// Samples of all ranks in this round (async: of this rank); 0 also for a local step that is no round yet.
     pub samples: u64,
     /// Loss summed over those samples.
     pub loss: f64,
@@ -111,4 +111,43 @@ pub trait GradientSync: Send {
     fn optimizer_state(&mut self) -> Result<OptimizerState>;
     /// Bytes moved so far.
     fn traffic(&self) -> Traffic;
+}
+
+impl<S: GradientSync + ?Sized> GradientSync for Box<S> {
+    fn rank(&self) -> Rank {
+        (**self).rank()
+    }
+    fn world(&self) -> usize {
+        (**self).world()
+    }
+    fn place(&self) -> Place {
+        (**self).place()
+    }
+    fn join(&mut self, parameters: &mut [f32], start: Start) -> Result<Position> {
+        (**self).join(parameters, start)
+    }
+    fn lease(&mut self, at_most: usize) -> Result<Option<Lease>> {
+        (**self).lease(at_most)
+    }
+    fn step(&mut self, parameters: &mut [f32], contribution: Contribution<'_>) -> Result<Round> {
+        (**self).step(parameters, contribution)
+    }
+    fn step_alone(&mut self, parameters: &mut [f32], contribution: Contribution<'_>) -> Result<Round> {
+        (**self).step_alone(parameters, contribution)
+    }
+    fn synchronise(&mut self, parameters: &mut [f32]) -> Result<Totals> {
+        (**self).synchronise(parameters)
+    }
+    fn position(&self) -> Position {
+        (**self).position()
+    }
+    fn sum(&mut self, values: &mut [f64]) -> Result<()> {
+        (**self).sum(values)
+    }
+    fn optimizer_state(&mut self) -> Result<OptimizerState> {
+        (**self).optimizer_state()
+    }
+    fn traffic(&self) -> Traffic {
+        (**self).traffic()
+    }
 }

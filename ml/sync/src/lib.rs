@@ -22,6 +22,7 @@ mod error;
 mod gang;
 mod gradient_sync;
 mod in_process;
+mod local_steps;
 pub mod network;
 mod optimizer;
 mod position;
@@ -38,8 +39,12 @@ pub use error::{Error, Result};
 pub use gang::in_process_gang;
 pub use gradient_sync::{Contribution, GradientSync, OptimizerState, Round, Start, Traffic};
 pub use in_process::{InProcessCommunicator, in_process_communicators};
-pub use optimizer::Optimizer;
+pub use local_steps::{LocalSteps, with_local_steps};
+pub use optimizer::{Optimizer, compensate_delay, reduce};
 pub use position::{Cursor, Lease, Place, Position, Totals};
 pub use rank::Rank;
 pub use ring::Ring;
-pub use settings::{Consistency, OptimizerKind, OptimizerSettings, SyncSettings, Topology, equal_ranges};
+pub use settings::{
+    Codec, Consistency, OptimizerKind, OptimizerSettings, Outer, Reduction, SyncSettings, Topology,
+    equal_ranges,
+};

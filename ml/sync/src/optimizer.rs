@@ -3,7 +3,7 @@
 //!
 //! Every rule is one pass over slices of equal length, so the compiler turns it into vector instructions.
 
-use crate::{Error, OptimizerKind, OptimizerSettings, OptimizerState, Rank, Result};
+use crate::{Error, OptimizerKind, OptimizerSettings, OptimizerState, Rank, Reduction, Result};
 use std::ops::Range;
 
 /// An update rule and its memory for `n` parameters.
@@ -20,7 +20,7 @@ fn names(kind: OptimizerKind) -> &'static [&'static str] {
     match kind {
         OptimizerKind::Adagrad => &["sum_of_squares"],
         OptimizerKind::Sgd => &[],
-        OptimizerKind::Momentum => &["velocity"],
+        OptimizerKind::Momentum | OptimizerKind::Nesterov => &["velocity"],
         OptimizerKind::Adam => &["first_moment", "second_moment"],
     }
 }
@@ -62,7 +62,16 @@ impl Optimizer {
         Ok(optimizer)
     }
 
-    /// Applies one step to `parameters` `[n]` with the mean `gradient` `[n]` of a round.
+    /// Ends a round: one step with `gradient` `[n]`, summed over `samples`, which becomes what the rule took; none
+    /// without samples.
+    pub fn apply(&mut self, parameters: &mut [f32], gradient: &mut [f32], samples: u64) {
+        if samples > 0 {
+            reduce(self.settings.reduction, gradient, samples);
+            self.step(parameters, gradient);
+        }
+    }
+
+    /// Applies one step to `parameters` `[n]` with the reduced `gradient` `[n]` of a round (see [`reduce`]).
     pub fn step(&mut self, parameters: &mut [f32], gradient: &[f32]) {
         self.steps += 1;
         let rates = Rates::of(&self.settings, self.steps);
@@ -74,6 +83,9 @@ impl Optimizer {
             }
             OptimizerKind::Momentum => {
                 weights.zip(&mut self.first).for_each(|((w, g), v)| (*w, *v) = rates.heavy_ball(*w, *g, *v));
+            }
+            OptimizerKind::Nesterov => {
+                weights.zip(&mut self.first).for_each(|((w, g), v)| (*w, *v) = rates.nesterov(*w, *g, *v));
             }
             OptimizerKind::Adam => {
                 let moments = self.first.iter_mut().zip(&mut self.second);
@@ -116,6 +128,9 @@ impl Optimizer {
             OptimizerKind::Momentum => {
                 both.for_each(|((to, (w, g)), (v_to, v))| (*to, *v_to) = rates.heavy_ball(*w, *g, *v));
             }
+            OptimizerKind::Nesterov => {
+                both.for_each(|((to, (w, g)), (v_to, v))| (*to, *v_to) = rates.nesterov(*w, *g, *v));
+            }
             OptimizerKind::Adam => {
                 let second = self.second[range.clone()].iter_mut().zip(&of.second[range]);
                 both.zip(second).for_each(|(((to, (w, g)), (m_to, m)), (v_to, v))| {
@@ -123,6 +138,11 @@ impl Optimizer {
                 });
             }
         }
+    }
+
+    /// What the rule takes of a sum of gradients.
+    pub(crate) fn reduction(&self) -> Reduction {
+        self.settings.reduction
     }
 
     /// The memory, for a checkpoint.
@@ -151,6 +171,22 @@ impl Optimizer {
 
     pub(crate) fn vectors_mut(&mut self) -> impl Iterator<Item = &mut Vec<f32>> {
         [&mut self.first, &mut self.second].into_iter().take(names(self.settings.optimizer).len())
+    }
+}
+
+/// What the rule takes of a gradient summed over `samples`: the mean or, if so set, the sum.
+pub fn reduce(reduction: Reduction, gradient: &mut [f32], samples: u64) {
+    if reduction == Reduction::Mean {
+        let n = samples as f32;
+        gradient.iter_mut().for_each(|g| *g /= n);
+    }
+}
+
+/// `g + λ·g⊙g⊙(w_now − w_read)`: what the gradient at `read` would be at `now`, to first order with `λ·g⊙g` for the
+/// Hessian (Zheng et al. 2017, "Asynchronous stochastic gradient descent with delay compensation").
+pub fn compensate_delay(lambda: f32, gradient: &mut [f32], now: &[f32], read: &[f32]) {
+    for ((g, now), read) in gradient.iter_mut().zip(now).zip(read) {
+        *g += lambda * *g * *g * (now - read);
     }
 }
 
@@ -202,6 +238,12 @@ impl Rates {
         (w - self.learning_rate * v, v)
     }
 
+    /// `v = μ·v + g; w −= γ·(g + μ·v)` (Nesterov 1983, as PyTorch writes it).
+    fn nesterov(&self, w: f32, g: f32, v: f32) -> (f32, f32) {
+        let v = self.momentum * v + g;
+        (w - self.learning_rate * (g + self.momentum * v), v)
+    }
+
     /// `m = β₁m + (1−β₁)g; v = β₂v + (1−β₂)g²; w −= γ·m̂/(√v̂ + ε)` (Kingma and Ba 2015, algorithm 1).
     fn adam(&self, w: f32, g: f32, m: f32, v: f32) -> (f32, f32, f32) {
         let m = self.momentum * m + (1.0 - self.momentum) * g;
@@ -219,8 +261,13 @@ mod tests {
         OptimizerSettings { optimizer, learning_rate: 0.1, epsilon: 1e-8, ..OptimizerSettings::default() }
     }
 
-    const KINDS: [OptimizerKind; 4] =
-        [OptimizerKind::Adagrad, OptimizerKind::Sgd, OptimizerKind::Momentum, OptimizerKind::Adam];
+    const KINDS: [OptimizerKind; 5] = [
+        OptimizerKind::Adagrad,
+        OptimizerKind::Sgd,
+        OptimizerKind::Momentum,
+        OptimizerKind::Nesterov,
+        OptimizerKind::Adam,
+    ];
 
     #[test]
     fn two_steps_equal_the_formulas_worked_by_hand() {
@@ -231,6 +278,8 @@ mod tests {
             (OptimizerKind::Sgd, 0.95, 0.975),
             // v = 0.5, then 0.45 - 0.25 = 0.2
             (OptimizerKind::Momentum, 0.95, 0.93),
+            // v = 0.5, g + 0.9·v = 0.95; then v = 0.2, -0.25 + 0.18 = -0.07
+            (OptimizerKind::Nesterov, 0.905, 0.912),
             // m̂/√v̂ = 1; then m = 0.02, v = 0.00031225: m̂ = 0.105263, √v̂ = 0.395227
             (OptimizerKind::Adam, 0.9, 0.873_366_3),
         ];
@@ -251,7 +300,7 @@ mod tests {
         let text = include_str!("../tests/fixtures/optimizers.json");
         let reference: serde_json::Value = serde_json::from_str(text).unwrap();
         let vector = |v: &serde_json::Value| serde_json::from_value::<Vec<f32>>(v.clone()).unwrap();
-        for kind in KINDS {
+        for kind in KINDS.into_iter().filter(|kind| *kind != OptimizerKind::Nesterov) {
             let settings =
                 OptimizerSettings { optimizer: kind, learning_rate: 0.05, ..OptimizerSettings::default() };
             let mut w = vector(&reference["start"]);
@@ -271,6 +320,33 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn a_sum_of_whole_numbers_stays_exact() {
+        let settings = OptimizerSettings {
+            optimizer: OptimizerKind::Sgd,
+            learning_rate: 1.0,
+            reduction: Reduction::Sum,
+            ..OptimizerSettings::default()
+        };
+        let (mut optimizer, mut w) = (Optimizer::new(settings, 2), [0.0; 2]);
+        for _ in 0..3 {
+            optimizer.apply(&mut w, &mut [5_592_405.0, 3.0], 5_592_408);
+        }
+        optimizer.apply(&mut w, &mut [9.0, 9.0], 0);
+        assert_eq!((w, optimizer.steps()), ([-16_777_215.0, -9.0], 3));
+    }
+
+    #[test]
+    fn a_late_gradient_is_compensated_to_first_order() {
+        // Loss ½·h·w², gradient h·w: with λ·g² = h the gradient at `now` comes out exactly.
+        let (read, now, h) = (2.0_f32, 1.5, 0.3);
+        let mut gradient = [h * read];
+        compensate_delay(h / (gradient[0] * gradient[0]), &mut gradient, &[now], &[read]);
+        assert!((gradient[0] - h * now).abs() < 1e-6, "{gradient:?}");
+        compensate_delay(0.5, &mut gradient, &[now], &[now]);
+        assert!((gradient[0] - h * now).abs() < 1e-6, "no delay, no change: {gradient:?}");
     }
 
     #[test]

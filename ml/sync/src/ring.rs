@@ -7,7 +7,7 @@
 use crate::{
     Communicator, CommunicatorExt, Contribution, Error, GradientSync, Lease, OptimizerState, Place, Position,
     Rank, ReduceOp, Result, Round, Start, SyncSettings, Totals, Traffic, allotment::Allotment,
-    contribution::Checked, optimizer::Optimizer, service::round::mean,
+    contribution::Checked, optimizer::Optimizer,
 };
 
 /// One rank of a ring.
@@ -44,7 +44,7 @@ impl<C: Communicator> Ring<C> {
             rank,
             world,
             settings: settings.clone(),
-            optimizer: Optimizer::new(settings.optimizer.clone(), 0),
+            optimizer: Optimizer::new(settings.round_optimizer(), 0),
             gradient: Vec::new(),
             rounds: 0,
             steps: 0,
@@ -83,8 +83,7 @@ impl<C: Communicator> Ring<C> {
 
     fn apply(&mut self, parameters: &mut [f32], samples: u64) {
         if samples > 0 {
-            mean(&mut self.gradient, samples);
-            self.optimizer.step(parameters, &self.gradient);
+            self.optimizer.apply(parameters, &mut self.gradient, samples);
             self.rounds += 1;
         }
     }
@@ -140,7 +139,7 @@ impl<C: Communicator> GradientSync for Ring<C> {
         self.guarded("join", |ring, c| {
             let n = parameters.len();
             same_lengths(c, "join", n)?;
-            let settings = ring.settings.optimizer.clone();
+            let settings = ring.settings.round_optimizer();
             ring.optimizer = match start.optimizer.filter(|_| ring.rank == Rank(0)) {
                 Some(state) => Optimizer::restore(settings, &state, 0..n, n)?,
                 None => Optimizer::new(settings, n),

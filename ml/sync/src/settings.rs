@@ -2,7 +2,7 @@
 
 use crate::{Error, Result};
 use serde::{Deserialize, Serialize};
-use std::ops::Range;
+use std::{fmt, ops::Range, str::FromStr};
 
 /// Who adds up the gradients.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -15,15 +15,87 @@ pub enum Topology {
     Ring,
 }
 
-/// How far ranks may drift apart.
+/// How far ranks may drift apart: `'sync'`, `'ssp'`, `'ssp(3)'` or `'async'`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
+#[serde(try_from = "String", into = "String")]
 pub enum Consistency {
     /// One step for the sum of all ranks' gradients.
     #[default]
     Sync,
-    /// Downpour: each push is applied when it arrives.
+    /// Stale synchronous parallel (Ho et al. 2013): each push is applied when it arrives, but no rank is more than
+    /// so many steps ahead of the slowest; `None`: as `staleness` says.
+    Ssp(Option<u64>),
+    /// Downpour (Dean et al. 2012): each push is applied when it arrives.
     Async,
+}
+
+impl fmt::Display for Consistency {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Sync => f.write_str("sync"),
+            Self::Ssp(None) => f.write_str("ssp"),
+            Self::Ssp(Some(steps)) => write!(f, "ssp({steps})"),
+            Self::Async => f.write_str("async"),
+        }
+    }
+}
+
+impl FromStr for Consistency {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let steps = text.strip_prefix("ssp(").and_then(|rest| rest.strip_suffix(')'));
+        match (text, steps) {
+            ("sync", _) => Ok(Self::Sync),
+            ("ssp", _) => Ok(Self::Ssp(None)),
+            ("async", _) => Ok(Self::Async),
+            (_, Some(steps)) => {
+                let steps = steps.trim().parse();
+                steps
+                    .map(|s| Self::Ssp(Some(s)))
+                    .map_err(|_| format!("`{text}` is no number of steps; write it as 'ssp(3)'"))
+            }
+            _ => Err(format!("`{text}` is not known; choose 'sync', 'ssp', 'ssp(3)' or 'async'")),
+        }
+    }
+}
+
+impl TryFrom<String> for Consistency {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        text.parse()
+    }
+}
+
+impl From<Consistency> for String {
+    fn from(consistency: Consistency) -> Self {
+        consistency.to_string()
+    }
+}
+
+/// How values travel between processes; they are added up in 32 bits in any case.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Codec {
+    /// 32-bit floats, exact.
+    #[default]
+    F32,
+    /// The upper half of a 32-bit float: 8 bits of precision, half the bytes.
+    Bf16,
+}
+
+/// What is made of the differences that the ranks come back with after their local steps.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Outer {
+    /// The mean of the ranks' parameters, weighted by samples (local SGD, Stich 2019).
+    #[default]
+    Average,
+    /// `w −= γ·Δ` with Δ the weighted mean of the differences.
+    Sgd,
+    /// Nesterov momentum on Δ (DiLoCo, Douillard et al. 2023).
+    Nesterov,
 }
 
 /// The update rule.
@@ -37,25 +109,40 @@ pub enum OptimizerKind {
     Sgd,
     /// `v = μ·v + g; w −= γ·v` (Polyak 1964, PyTorch's form).
     Momentum,
+    /// `v = μ·v + g; w −= γ·(g + μ·v)` (Nesterov 1983, PyTorch's form).
+    Nesterov,
     /// Kingma 2015 with bias correction.
     Adam,
 }
 
-/// The update rule and its constants; `g` is the mean gradient over the samples of a round.
+/// What becomes of gradients summed over the samples of a round.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Reduction {
+    /// Their mean: the step size does not depend on the number of samples.
+    #[default]
+    Mean,
+    /// Their sum: with whole numbers below 2²⁴ every digit is exact.
+    Sum,
+}
+
+/// The update rule and its constants; `g` is the mean gradient over the samples of a round (see `reduction`).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct OptimizerSettings {
-    /// The update rule.
+    /// The update rule; default `adagrad`.
     pub optimizer: OptimizerKind,
-    /// Step size γ. The first steps of Adagrad move every weight by ±γ, whatever the gradient: 0.01, a common
-    /// default, throws an autoencoder of six million weights far off before it comes back.
+    /// Step size γ, default 0.001. The first steps of Adagrad move every weight by ±γ, whatever the gradient: 0.01, a
+    /// common default, throws an autoencoder of six million weights far off before it comes back.
     pub learning_rate: f32,
     /// ε, outside the root; 1e-10 as PyTorch's Adagrad.
     pub epsilon: f32,
-    /// μ of momentum, β₁ of Adam.
+    /// μ of momentum and Nesterov, β₁ of Adam; default 0.9.
     pub momentum: f32,
-    /// β₂ of Adam.
+    /// β₂ of Adam; default 0.999.
     pub beta_2: f32,
+    /// Mean (default) or sum of the gradients of a round.
+    pub reduction: Reduction,
 }
 
 impl Default for OptimizerSettings {
@@ -66,6 +153,7 @@ impl Default for OptimizerSettings {
             epsilon: 1e-10,
             momentum: 0.9,
             beta_2: 0.999,
+            reduction: Reduction::Mean,
         }
     }
 }
@@ -74,24 +162,49 @@ impl Default for OptimizerSettings {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct SyncSettings {
-    /// Who adds up.
+    /// Who adds up; default `parameter_service`.
     pub topology: Topology,
-    /// How far ranks may drift apart.
+    /// How far ranks may drift apart; default `sync`.
     pub consistency: Consistency,
-    /// Shards of the parameter service.
+    /// ssp: steps by which the fastest rank may lead the slowest; default 3.
+    pub staleness: Option<u64>,
+    /// Shards of the parameter service on members of their own; 0 (default): one with every rank.
     pub parameter_servers: usize,
-    /// Minibatches between two fetches of the parameters (async).
+    /// Minibatches between two fetches of the parameters (async); default 1.
     pub n_fetch: u64,
-    /// Minibatches between two pushes of the summed gradient (async).
+    /// Minibatches between two pushes of the summed gradient (async); default 1.
     pub n_push: u64,
-    /// Minibatches that rank 0 trains alone before the others join.
+    /// λ of delay compensation (async, ssp): a gradient of old parameters is taken to the newest by
+    /// `g + λ·g⊙g⊙(w_now − w_read)` (Zheng et al. 2017; 0.04 there); default 0: none.
+    pub delay_compensation: f32,
+    /// Minibatches that the leader trains alone before the others join; default 0.
     pub warm_up: u64,
-    /// Ring: rounds between two broadcasts of rank 0's parameters; 0: at each epoch's end only.
+    /// Ring: rounds between two broadcasts of rank 0's parameters; 0 (default): at each epoch's end only.
     pub broadcast_every: u64,
-    /// Fixed reduction order: equal bytes from equal inputs.
+    /// Steps that each rank takes alone between two rounds, H; default 1: each step is a round.
+    pub local_steps: u64,
+    /// What is made of the ranks' differences after local steps; default `average`.
+    pub outer: Outer,
+    /// Step size of `sgd` (default 1) and `nesterov` (default 0.7) on the differences.
+    pub outer_learning_rate: Option<f32>,
+    /// μ of `nesterov` on the differences; default 0.9.
+    pub outer_momentum: f32,
+    /// How values travel; default: `f32` within one process, `bf16` between processes, `f32` with `deterministic`.
+    pub codec: Option<Codec>,
+    /// Fixed reduction order: equal bytes from equal inputs; default false.
     pub deterministic: bool,
-    /// Seconds that a rank waits for its peers before it says who is missing.
+    /// Seconds that a rank waits for its peers before it says who is missing; default 600.
     pub deadline_seconds: f64,
+    /// Ranks below which a training that has lost some pauses; default 1.
+    pub min_ranks: usize,
+    /// Times that a rank which is lost may be started anew; default 3.
+    pub max_rank_restarts: u64,
+    /// Seconds that the ranks wait for a driver that is lost before they leave; default 60.
+    pub hold_seconds: f64,
+    /// Seconds between two signs of life of a member; default 0.5.
+    pub heartbeat_seconds: f64,
+    /// Seconds without a sign of life after which a member counts as lost; default 3.
+    pub heartbeat_timeout_seconds: f64,
     /// The update rule.
     #[serde(flatten)]
     pub optimizer: OptimizerSettings,
@@ -102,23 +215,71 @@ impl Default for SyncSettings {
         Self {
             topology: Topology::default(),
             consistency: Consistency::default(),
-            parameter_servers: 1,
+            staleness: None,
+            parameter_servers: 0,
             n_fetch: 1,
             n_push: 1,
+            delay_compensation: 0.0,
             warm_up: 0,
             broadcast_every: 0,
+            local_steps: 1,
+            outer: Outer::default(),
+            outer_learning_rate: None,
+            outer_momentum: 0.9,
+            codec: None,
             deterministic: false,
             deadline_seconds: 600.0,
+            min_ranks: 1,
+            max_rank_restarts: 3,
+            hold_seconds: 60.0,
+            heartbeat_seconds: 0.5,
+            heartbeat_timeout_seconds: 3.0,
             optimizer: OptimizerSettings::default(),
         }
     }
 }
 
+/// Steps that the fastest rank may lead in ssp, unless said otherwise.
+const STALENESS: u64 = 3;
+
 impl SyncSettings {
-    /// Who owns what: shard `s` of the parameter service owns `shards(n)[s]` of the flat
+    /// Who owns what: shard `s` of the parameter service owns `shards(n, ranks)[s]` of the flat
     /// parameters. Contiguous, equal but for rounding, empty where there are fewer parameters than shards.
-    pub fn shards(&self, n_parameters: usize) -> Vec<Range<usize>> {
-        equal_ranges(n_parameters, self.parameter_servers)
+    pub fn shards(&self, n_parameters: usize, ranks: usize) -> Vec<Range<usize>> {
+        let shards = if self.parameter_servers == 0 { ranks } else { self.parameter_servers };
+        equal_ranges(n_parameters, shards)
+    }
+
+    /// Steps by which the fastest rank may lead the slowest; `None`: any number.
+    pub fn max_lead(&self) -> Option<u64> {
+        match self.consistency {
+            Consistency::Sync => Some(0),
+            Consistency::Ssp(steps) => Some(steps.or(self.staleness).unwrap_or(STALENESS)),
+            Consistency::Async => None,
+        }
+    }
+
+    /// How values travel within a process, or between two.
+    pub fn codec(&self, between_processes: bool) -> Codec {
+        match self.codec {
+            Some(codec) => codec,
+            None if between_processes && !self.deterministic => Codec::Bf16,
+            None => Codec::F32,
+        }
+    }
+
+    /// The update rule that shards, or the ranks of a ring, apply at the end of a round: with local steps the outer one.
+    pub fn round_optimizer(&self) -> OptimizerSettings {
+        if self.local_steps <= 1 {
+            return self.optimizer.clone();
+        }
+        let (optimizer, learning_rate) = match self.outer {
+            Outer::Average => (OptimizerKind::Sgd, 1.0),
+            Outer::Sgd => (OptimizerKind::Sgd, self.outer_learning_rate.unwrap_or(1.0)),
+            Outer::Nesterov => (OptimizerKind::Nesterov, self.outer_learning_rate.unwrap_or(0.7)),
+        };
+        let momentum = self.outer_momentum;
+        OptimizerSettings { optimizer, learning_rate, momentum, ..OptimizerSettings::default() }
     }
 
     /// Whether a gang of `ranks` can work with these settings.
@@ -128,30 +289,111 @@ impl SyncSettings {
     pub fn validate(&self, ranks: usize) -> Result<()> {
         let at_least_one = [
             ("ranks", ranks as u64),
-            ("parameter_servers", self.parameter_servers as u64),
             ("n_fetch", self.n_fetch),
             ("n_push", self.n_push),
+            ("local_steps", self.local_steps),
+            ("min_ranks", self.min_ranks as u64),
         ];
         for (name, value) in at_least_one {
             ensure(value >= 1, name, || "must be at least 1, got 0".into())?;
         }
-        let deadline = self.deadline_seconds;
-        ensure(deadline > 0.0 && deadline <= MAX_DEADLINE, "deadline_seconds", || {
-            format!("must be above 0 and at most {MAX_DEADLINE} s, got {deadline}")
+        ensure(self.min_ranks <= ranks, "min_ranks", || {
+            format!("{} is more than the {ranks} ranks that there are", self.min_ranks)
         })?;
-        let of_asynchronous = self.consistency == Consistency::Async;
-        ensure(!(of_asynchronous && self.topology == Topology::Ring), "consistency", || {
-            "a ring adds up in rounds, so it is always `sync`; take topology => 'parameter_service' for `async`".into()
-        })?;
-        ensure(!(of_asynchronous && self.deterministic), "deterministic", || {
-            "`async` applies pushes as they arrive; take consistency => 'sync' for equal bytes".into()
+        self.validate_times()?;
+        self.validate_pace()?;
+        self.validate_local_steps()?;
+        ensure(!(self.deterministic && self.codec == Some(Codec::Bf16)), "codec", || {
+            "`bf16` rounds what travels, so that results depend on who sends; take codec => 'f32' with deterministic".into()
         })?;
         self.optimizer.validate()
     }
+
+    fn validate_times(&self) -> Result<()> {
+        let times = [
+            ("deadline_seconds", self.deadline_seconds),
+            ("hold_seconds", self.hold_seconds),
+            ("heartbeat_seconds", self.heartbeat_seconds),
+            ("heartbeat_timeout_seconds", self.heartbeat_timeout_seconds),
+        ];
+        for (name, seconds) in times {
+            ensure(seconds > 0.0 && seconds <= LONGEST, name, || {
+                format!("must be above 0 and at most {LONGEST} s, got {seconds}")
+            })?;
+        }
+        let (beat, timeout) = (self.heartbeat_seconds, self.heartbeat_timeout_seconds);
+        ensure(timeout >= 2.0 * beat, "heartbeat_timeout_seconds", || {
+            format!(
+                "must be at least twice heartbeat_seconds ({beat} s), got {timeout} s: one late sign of life is no loss"
+            )
+        })
+    }
+
+    fn validate_pace(&self) -> Result<()> {
+        let in_rounds = self.consistency == Consistency::Sync;
+        let ssp = matches!(self.consistency, Consistency::Ssp(_));
+        let consistency = self.consistency;
+        ensure(in_rounds || self.topology != Topology::Ring, "consistency", || {
+            format!(
+                "a ring adds up in rounds, so it is always `sync`; take topology => 'parameter_service' for `{consistency}`"
+            )
+        })?;
+        ensure(in_rounds || !self.deterministic, "deterministic", || {
+            format!(
+                "`{consistency}` applies pushes as they arrive; take consistency => 'sync' for equal bytes"
+            )
+        })?;
+        if let Some(staleness) = self.staleness {
+            ensure(ssp, "staleness", || format!("is for consistency => 'ssp', not for `{consistency}`"))?;
+            let other = match consistency {
+                Consistency::Ssp(Some(steps)) if steps != staleness => Some(steps),
+                _ => None,
+            };
+            ensure(other.is_none(), "staleness", || {
+                format!("says {staleness}, but consistency says `{consistency}`")
+            })?;
+        }
+        for (name, value) in [("n_fetch", self.n_fetch), ("n_push", self.n_push)] {
+            ensure(!ssp || value == 1, name, || "must be 1 with `ssp`, which counts every step".into())?;
+        }
+        let lambda = self.delay_compensation;
+        ensure(lambda.is_finite() && lambda >= 0.0, "delay_compensation", || {
+            format!("must be a number of at least 0, got {lambda}")
+        })?;
+        ensure(lambda == 0.0 || !in_rounds, "delay_compensation", || {
+            "is for `async` and `ssp`: in `sync` no gradient is late".into()
+        })?;
+        ensure(lambda == 0.0 || self.local_steps == 1, "delay_compensation", || {
+            "is for gradients, not for the differences that local_steps bring".into()
+        })
+    }
+
+    fn validate_local_steps(&self) -> Result<()> {
+        let local = self.local_steps > 1;
+        let outer = self.outer_learning_rate;
+        ensure(local || (self.outer == Outer::Average && outer.is_none()), "outer", || {
+            "is for local_steps above 1".into()
+        })?;
+        ensure(outer.is_none() || self.outer != Outer::Average, "outer_learning_rate", || {
+            "an average has none; take outer => 'sgd' or 'nesterov'".into()
+        })?;
+        ensure(outer.is_none_or(|rate| rate.is_finite() && rate > 0.0), "outer_learning_rate", || {
+            format!("must be a number above 0, got {}", outer.unwrap_or_default())
+        })?;
+        ensure((0.0..1.0).contains(&self.outer_momentum), "outer_momentum", || {
+            format!("must be at least 0 and below 1, got {}", self.outer_momentum)
+        })?;
+        for (name, value) in [("n_fetch", self.n_fetch), ("n_push", self.n_push)] {
+            ensure(!local || value == 1, name, || {
+                "must be 1 with local_steps, which say when to fetch and push".into()
+            })?;
+        }
+        Ok(())
+    }
 }
 
-/// A year: longer deadlines are taken for a slip, and would overflow the clock.
-const MAX_DEADLINE: f64 = 365.0 * 24.0 * 3600.0;
+/// A year: longer times are taken for a slip, and would overflow the clock.
+const LONGEST: f64 = 365.0 * 24.0 * 3600.0;
 
 impl OptimizerSettings {
     fn validate(&self) -> Result<()> {
@@ -187,13 +429,15 @@ pub fn equal_ranges(n: usize, parts: usize) -> Vec<Range<usize>> {
 mod tests {
     #![allow(clippy::unwrap_used, clippy::expect_used)]
     use super::*;
+    use serde_json::json;
 
     #[test]
     fn shards_tile_the_parameters() {
         for n in [0, 1, 2, 7, 826_171] {
-            for parameter_servers in 1..6 {
-                let shards = SyncSettings { parameter_servers, ..SyncSettings::default() }.shards(n);
-                assert_eq!(shards.len(), parameter_servers);
+            for (parameter_servers, ranks) in [(0, 1), (0, 5), (1, 3), (4, 2), (5, 1)] {
+                let settings = SyncSettings { parameter_servers, ..SyncSettings::default() };
+                let shards = settings.shards(n, ranks);
+                assert_eq!(shards.len(), if parameter_servers == 0 { ranks } else { parameter_servers });
                 assert_eq!(shards[0].start, 0);
                 assert_eq!(shards.last().unwrap().end, n);
                 assert!(shards.windows(2).all(|w| w[0].end == w[1].start && w[0].len() - w[1].len() <= 1));
@@ -205,27 +449,119 @@ mod tests {
     fn a_setting_that_cannot_work_is_named() {
         let good = SyncSettings::default();
         assert_eq!(good.validate(1), Ok(()));
-        let with_rate = |learning_rate| SyncSettings {
-            optimizer: OptimizerSettings { learning_rate, ..OptimizerSettings::default() },
-            ..SyncSettings::default()
-        };
-        let ring = SyncSettings { topology: Topology::Ring, consistency: Consistency::Async, ..good.clone() };
-        let unordered = SyncSettings { deterministic: true, consistency: Consistency::Async, ..good.clone() };
+        let with = |name: &str, value: serde_json::Value| with(&[(name, value)]);
         let cases = [
             (good.clone(), 0, "ranks"),
-            (SyncSettings { parameter_servers: 0, ..good.clone() }, 1, "parameter_servers"),
-            (SyncSettings { n_fetch: 0, ..good.clone() }, 1, "n_fetch"),
-            (SyncSettings { n_push: 0, ..good.clone() }, 1, "n_push"),
+            (with("n_fetch", json!(0)), 1, "n_fetch"),
+            (with("n_push", json!(0)), 1, "n_push"),
+            (with("deadline_seconds", json!(-1.0)), 1, "deadline_seconds"),
             (SyncSettings { deadline_seconds: f64::NAN, ..good.clone() }, 1, "deadline_seconds"),
-            (with_rate(0.0), 1, "learning_rate"),
-            (with_rate(f32::INFINITY), 1, "learning_rate"),
-            (ring, 2, "consistency"),
-            (unordered, 2, "deterministic"),
+            (with("hold_seconds", json!(0)), 1, "hold_seconds"),
+            (with("heartbeat_seconds", json!(1e12)), 1, "heartbeat_seconds"),
+            (with("heartbeat_timeout_seconds", json!(0.6)), 1, "heartbeat_timeout_seconds"),
+            (with("min_ranks", json!(0)), 2, "min_ranks"),
+            (with("min_ranks", json!(3)), 2, "min_ranks"),
+            (with("learning_rate", json!(0)), 1, "learning_rate"),
+            (with("learning_rate", json!(1e300)), 1, "learning_rate"),
+            (with("local_steps", json!(0)), 1, "local_steps"),
+            (with("outer", json!("nesterov")), 1, "outer"),
+            (with("outer_learning_rate", json!(0.5)), 1, "outer"),
+            (with("outer_momentum", json!(1)), 1, "outer_momentum"),
+            (with("staleness", json!(2)), 1, "staleness"),
+            (with("delay_compensation", json!(0.1)), 1, "delay_compensation"),
         ];
         for (settings, ranks, name) in cases {
-            let error = settings.validate(ranks).unwrap_err();
-            assert!(error.to_string().contains(&format!("`{name}`")), "{error}");
-            assert!(error.is_input());
+            refused(&settings, ranks, name);
         }
+    }
+
+    #[test]
+    fn settings_that_do_not_go_together_are_named() {
+        let cases = [
+            (json!({"topology": "ring", "consistency": "async"}), "consistency"),
+            (json!({"topology": "ring", "consistency": "ssp(3)"}), "consistency"),
+            (json!({"deterministic": true, "consistency": "async"}), "deterministic"),
+            (json!({"deterministic": true, "consistency": "ssp"}), "deterministic"),
+            (json!({"deterministic": true, "codec": "bf16"}), "codec"),
+            (json!({"consistency": "async", "staleness": 2}), "staleness"),
+            (json!({"consistency": "ssp(3)", "staleness": 2}), "staleness"),
+            (json!({"consistency": "ssp", "n_push": 2}), "n_push"),
+            (json!({"consistency": "async", "delay_compensation": -0.1}), "delay_compensation"),
+            (
+                json!({"consistency": "async", "delay_compensation": 0.1, "local_steps": 2}),
+                "delay_compensation",
+            ),
+            (json!({"consistency": "async", "n_fetch": 2, "local_steps": 2}), "n_fetch"),
+            (json!({"local_steps": 2, "outer_learning_rate": 0.5}), "outer_learning_rate"),
+            (json!({"local_steps": 2, "outer": "sgd", "outer_learning_rate": 0}), "outer_learning_rate"),
+        ];
+        for (settings, name) in cases {
+            refused(&serde_json::from_value(settings).unwrap(), 2, name);
+        }
+        for good in [
+            json!({"consistency": "ssp(3)", "staleness": 3}),
+            json!({"consistency": "async", "n_push": 4, "delay_compensation": 0.04}),
+            json!({"local_steps": 8, "outer": "nesterov", "outer_learning_rate": 0.7, "topology": "ring"}),
+            json!({"deterministic": true, "codec": "f32", "parameter_servers": 2}),
+        ] {
+            assert_eq!(serde_json::from_value::<SyncSettings>(good).unwrap().validate(2), Ok(()));
+        }
+    }
+
+    fn with(settings: &[(&str, serde_json::Value)]) -> SyncSettings {
+        let settings = settings.iter().map(|(name, value)| ((*name).to_owned(), value.clone()));
+        serde_json::from_value(serde_json::Value::Object(settings.collect())).unwrap()
+    }
+
+    fn refused(settings: &SyncSettings, ranks: usize, name: &str) {
+        let error = settings.validate(ranks).unwrap_err();
+        assert!(error.to_string().contains(&format!("`{name}`")), "{name}: {error}");
+        assert!(error.is_input());
+    }
+
+    #[test]
+    fn consistency_is_written_as_it_is_read() {
+        for (text, consistency, lead) in [
+            ("sync", Consistency::Sync, Some(0)),
+            ("ssp", Consistency::Ssp(None), Some(STALENESS)),
+            ("ssp(0)", Consistency::Ssp(Some(0)), Some(0)),
+            ("ssp(17)", Consistency::Ssp(Some(17)), Some(17)),
+            ("async", Consistency::Async, None),
+        ] {
+            let settings = with(&[("consistency", json!(text))]);
+            assert_eq!((settings.consistency, settings.max_lead()), (consistency, lead));
+            assert_eq!(serde_json::to_value(&settings).unwrap()["consistency"], json!(text));
+        }
+        let settings = with(&[("consistency", json!("ssp")), ("staleness", json!(5))]);
+        assert_eq!(settings.max_lead(), Some(5));
+        for (text, said) in
+            [("ssp(-1)", "ssp(3)"), ("ssp(", "choose"), ("Sync", "choose"), ("ssp()", "ssp(3)")]
+        {
+            let error = text.parse::<Consistency>().unwrap_err();
+            assert!(error.contains(said) && error.contains(text), "{error}");
+        }
+    }
+
+    #[test]
+    fn values_travel_exactly_unless_it_is_worth_while() {
+        let good = SyncSettings::default();
+        assert_eq!([good.codec(false), good.codec(true)], [Codec::F32, Codec::Bf16]);
+        let exact = SyncSettings { deterministic: true, ..good.clone() };
+        assert_eq!([exact.codec(false), exact.codec(true)], [Codec::F32; 2]);
+        let chosen = SyncSettings { codec: Some(Codec::F32), ..good };
+        assert_eq!(chosen.codec(true), Codec::F32);
+    }
+
+    #[test]
+    fn rounds_of_local_steps_have_a_rule_of_their_own() {
+        let own = SyncSettings::default();
+        assert_eq!(own.round_optimizer(), own.optimizer);
+        let rule = |outer| {
+            let rule = SyncSettings { local_steps: 2, outer, ..own.clone() }.round_optimizer();
+            (rule.optimizer, rule.learning_rate)
+        };
+        assert_eq!(rule(Outer::Average), (OptimizerKind::Sgd, 1.0));
+        assert_eq!(rule(Outer::Sgd), (OptimizerKind::Sgd, 1.0));
+        assert_eq!(rule(Outer::Nesterov), (OptimizerKind::Nesterov, 0.7));
     }
 }

@@ -1,3 +1,5 @@
-//! Models, each composed of [`crate::layers`].
+//! Models: those composed of [`crate::layers`], and one that only counts.
 
 pub mod dist_dca;
+pub(crate) mod folder;
+pub mod histogram;

@@ -165,7 +165,7 @@ impl TrainJob {
     pub fn members(&self) -> Vec<GangMember> {
         let (ranks, sync) = (self.settings.ranks, &self.settings.sync);
         let shards: Vec<Range<usize>> = match sync.topology {
-            Topology::ParameterService => sync.shards(self.parameters),
+            Topology::ParameterService => sync.shards(self.parameters, ranks),
             Topology::Ring => Vec::new(),
         };
         let ring = sync.topology == Topology::Ring;

@@ -3,9 +3,12 @@
 use super::{on_every_rank, values};
 use crate::{
     Consistency, Contribution, Error, GradientSync, Lease, OptimizerKind, OptimizerSettings, OptimizerState,
-    Position, Rank, Result, Round, Start, SyncSettings, Topology, Totals,
+    Outer, Position, Rank, Result, Round, Start, SyncSettings, Topology, Totals,
 };
-use std::time::{Duration, Instant};
+use std::{
+    sync::atomic::{AtomicU64, Ordering},
+    time::{Duration, Instant},
+};
 
 /// Makes a fresh gang of so many ranks.
 pub type Factory<'a> = &'a (dyn Fn(&SyncSettings, usize) -> Result<Vec<Box<dyn GradientSync>>> + Sync);
@@ -44,8 +47,39 @@ pub fn all(factory: Factory<'_>) {
     every_row_of_an_epoch_is_leased_once(factory, &settings);
     refusals(factory, &settings);
     asynchronous_ranks_learn(factory, &settings);
+    asynchronous_ranks_learn(factory, &SyncSettings { delay_compensation: 0.04, ..settings.clone() });
     pushes_and_fetches_keep_their_rhythm(factory, &settings);
     staleness_counts_the_others(factory, &settings);
+    stale_synchronous(factory, &settings);
+    local_steps(factory);
+}
+
+/// Ranks that wait for one that is too far behind.
+fn stale_synchronous(factory: Factory<'_>, settings: &SyncSettings) {
+    for staleness in [0, 1, 4] {
+        let settings = SyncSettings { consistency: Consistency::Ssp(Some(staleness)), ..settings.clone() };
+        nobody_leads_by_more(factory, &settings, staleness);
+        every_row_of_an_epoch_is_leased_once(factory, &settings);
+        asynchronous_ranks_learn(factory, &settings);
+        refusals(factory, &settings);
+    }
+}
+
+/// Promises that hold with local steps, too.
+fn local_steps(factory: Factory<'_>) {
+    for topology in [Topology::ParameterService, Topology::Ring] {
+        for outer in [Outer::Average, Outer::Nesterov] {
+            let settings =
+                SyncSettings { local_steps: 3, outer, ..settings(topology, OptimizerKind::Adagrad) };
+            join_gives_rank_zero_parameters(factory, &settings);
+            warm_up_reaches_every_rank(factory, &settings);
+            ragged_ranks_finish(factory, &settings);
+            sums_are_everywhere(factory, &settings);
+            every_row_of_an_epoch_is_leased_once(factory, &settings);
+            equal_inputs_give_equal_bytes(factory, &settings);
+            refusals(factory, &settings);
+        }
+    }
 }
 
 fn settings(topology: Topology, optimizer: OptimizerKind) -> SyncSettings {
@@ -351,7 +385,7 @@ pub fn refusals(factory: Factory<'_>, settings: &SyncSettings) {
     what_is_not_finite_is_refused(factory, settings);
     a_rank_that_leaves_is_named(factory, settings);
     a_rank_that_is_late_is_named(factory, settings);
-    let none = SyncSettings { parameter_servers: 0, ..settings.clone() };
+    let none = SyncSettings { n_fetch: 0, ..settings.clone() };
     assert!(factory(&none, 2).is_err_and(|e| e.is_input()));
     assert!(factory(settings, 0).is_err_and(|e| e.is_input()));
 }
@@ -377,7 +411,8 @@ fn what_is_not_finite_is_refused(factory: Factory<'_>, settings: &SyncSettings) 
     {
         let results = on_every_rank(factory(settings, 2).unwrap(), |rank, mut sync| {
             let mut w = joined(&mut *sync);
-            step(&mut *sync, &mut w, 0..1);
+            // The peer may be gone before this step is through where ranks do not go in lockstep.
+            sync.step(&mut w, Minibatch::at(&[0.0; N], 0..1).contribution())?;
             if rank == 0 {
                 return sync.synchronise(&mut w).map(|_| ());
             }
@@ -393,7 +428,7 @@ fn a_rank_that_leaves_is_named(factory: Factory<'_>, settings: &SyncSettings) {
     let start = Instant::now();
     let results = on_every_rank(factory(settings, 3).unwrap(), |rank, mut sync| {
         let mut w = joined(&mut *sync);
-        step(&mut *sync, &mut w, 0..1);
+        sync.step(&mut w, Minibatch::at(&[0.0; N], 0..1).contribution())?;
         if rank == 1 { Ok(()) } else { sync.synchronise(&mut w).map(|_| ()) }
     });
     assert!(
@@ -454,6 +489,33 @@ pub fn pushes_and_fetches_keep_their_rhythm(factory: Factory<'_>, settings: &Syn
         assert_eq!(changed, [false, false, true, false, false, true, false]);
         sync.synchronise(&mut w).unwrap();
         assert_eq!(sync.optimizer_state().unwrap().steps, 4, "three pushes of two, one of the rest");
+    });
+}
+
+/// Rank 0 takes a step only when the others have come as far ahead as they may, so that they wait for it; once it has
+/// no rows left it holds nobody up.
+pub fn nobody_leads_by_more(factory: Factory<'_>, settings: &SyncSettings, staleness: u64) {
+    const STEPS: u64 = 12;
+    let begun: [AtomicU64; 3] = Default::default();
+    let slowest = |ranks: &[AtomicU64]| ranks.iter().map(|b| b.load(Ordering::SeqCst)).min().unwrap();
+    on_every_rank(factory(settings, 3).unwrap(), |rank, mut sync| {
+        let mut w = joined(&mut *sync);
+        for s in 0..if rank == 0 { STEPS / 2 } else { STEPS } {
+            let deadline = Instant::now() + Duration::from_secs_f64(settings.deadline_seconds);
+            while rank == 0 && slowest(&begun[1..]) < (s + staleness + 1).min(STEPS) {
+                assert!(
+                    Instant::now() < deadline,
+                    "the others wait before they lead by {staleness}: {begun:?}"
+                );
+                std::thread::yield_now();
+            }
+            assert!(s <= slowest(&begun).saturating_add(staleness), "step {s} of rank {rank}: {begun:?}");
+            begun[rank].store(s + 1, Ordering::SeqCst);
+            step(&mut *sync, &mut w, s..s + 1);
+        }
+        begun[rank].store(u64::MAX, Ordering::SeqCst);
+        assert!(step(&mut *sync, &mut w, 0..0).finished);
+        sync.synchronise(&mut w).unwrap();
     });
 }
 

@@ -2,7 +2,10 @@
 //! starts from, so that the newest one can be undone and what is being sent is never changed.
 
 use super::replica::Values;
-use crate::{OptimizerSettings, OptimizerState, Result, optimizer::Optimizer};
+use crate::{
+    OptimizerSettings, OptimizerState, Result,
+    optimizer::{Optimizer, compensate_delay, reduce},
+};
 use std::sync::Arc;
 
 /// Elements that are summed, averaged and stepped at once: they stay in the nearest cache.
@@ -92,7 +95,7 @@ impl Versions {
                 // The buffer that the first gradient came in becomes the mean's.
                 let mut mean = Arc::unwrap_or_clone(first);
                 let rest: Vec<Values> = gradients.collect();
-                self.newest.step(&mut next, &mut mean, &rest, update.samples as f32, update.read.as_ref());
+                self.newest.step(&mut next, &mut mean, &rest, update.samples, update.read.as_ref());
                 Some(Arc::new(mean))
             }
             _ => {
@@ -125,7 +128,7 @@ impl Version {
         next: &mut Self,
         mean: &mut [f32],
         rest: &[Values],
-        samples: f32,
+        samples: u64,
         read: Option<&(f32, Values)>,
     ) {
         let optimizer = Arc::make_mut(&mut next.optimizer);
@@ -137,13 +140,9 @@ impl Version {
             for other in rest {
                 chunk.iter_mut().zip(&other[range.clone()]).for_each(|(sum, g)| *sum += g);
             }
-            chunk.iter_mut().for_each(|g| *g /= samples);
+            reduce(optimizer.reduction(), chunk, samples);
             if let Some((lambda, read)) = read {
-                let delay = from.iter().zip(&read[range.clone()]);
-                chunk
-                    .iter_mut()
-                    .zip(delay)
-                    .for_each(|(g, (now, then))| *g += lambda * *g * *g * (now - then));
+                compensate_delay(*lambda, chunk, from, &read[range.clone()]);
             }
             optimizer.step_range(&self.optimizer, range.clone(), (from, chunk), &mut into[range]);
         }

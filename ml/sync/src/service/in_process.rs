@@ -69,8 +69,7 @@ pub struct ServiceClient {
 
 /// The ranks of a gang with a parameter service of its own. `settings` must be valid for `ranks`.
 pub(crate) fn parameter_service(settings: &SyncSettings, ranks: usize) -> Vec<ServiceClient> {
-    let shard = || Mutex::new(Shard::new(settings.optimizer.clone(), ranks));
-    let shards = (0..settings.parameter_servers).map(|_| shard()).collect();
+    let shards = settings.shards(0, ranks).iter().map(|_| Mutex::new(Shard::new(settings, ranks))).collect();
     let (mailboxes, ends): (Vec<_>, Vec<_>) = (0..ranks).map(|_| channel()).unzip();
     let service = Arc::new(Service { shards, mailboxes });
     ends.into_iter()
@@ -257,7 +256,8 @@ impl ServiceClient {
         Ok((Totals { samples: sums[0] as u64, loss: sums[1] }, sums[2] > 0.0, clock as u64))
     }
 
-    /// Downpour (Dean et al. 2012): fetch every `n_fetch` steps, push the summed gradient every `n_push`.
+    /// Downpour (Dean et al. 2012): fetch every `n_fetch` steps, push the summed gradient every `n_push`. With ssp
+    /// (Ho et al. 2013) a rank that leads by too much waits.
     fn step_async(&mut self, parameters: &mut [f32], contribution: Contribution<'_>) -> Result<Round> {
         let Contribution { gradient, samples, loss } = contribution;
         let round = self.read.first().map_or(0, |(version, _)| *version);
@@ -270,9 +270,13 @@ impl ServiceClient {
             if self.steps.is_multiple_of(self.settings.n_push) {
                 staleness = self.push_unpushed()?;
             }
-            if self.steps.is_multiple_of(self.settings.n_fetch) {
-                self.fetch(parameters)?;
-            }
+        }
+        // Before the fetch: what is read then holds the steps of the ranks that were waited for.
+        if matches!(self.settings.consistency, Consistency::Ssp(_)) {
+            self.ask(|_| Request::Tick { finished: samples == 0 })?;
+        }
+        if samples > 0 && self.steps.is_multiple_of(self.settings.n_fetch) {
+            self.fetch(parameters)?;
         }
         Ok(Round { round, samples, loss, staleness, finished: samples == 0 })
     }
@@ -306,7 +310,7 @@ impl GradientSync for ServiceClient {
 
     fn join(&mut self, parameters: &mut [f32], start: Start) -> Result<Position> {
         let n_parameters = parameters.len();
-        let ranges = self.settings.shards(n_parameters);
+        let ranges = self.settings.shards(n_parameters, self.world());
         let (first, state) = (self.rank == Rank(0), start.optimizer.map(Arc::new));
         let position = Arc::new(start.position);
         let replies = self.ask(|shard| Request::Join {
@@ -341,7 +345,7 @@ impl GradientSync for ServiceClient {
         self.checked(parameters, &contribution)?;
         match self.settings.consistency {
             Consistency::Sync => self.step_sync(parameters, contribution),
-            Consistency::Async => self.step_async(parameters, contribution),
+            Consistency::Ssp(_) | Consistency::Async => self.step_async(parameters, contribution),
         }
     }
 
@@ -369,7 +373,7 @@ impl GradientSync for ServiceClient {
         let (totals, begun, clock) = self.tell()?;
         let round = match self.settings.consistency {
             Consistency::Sync => self.read.first().map_or(0, |(version, _)| *version),
-            Consistency::Async => clock,
+            Consistency::Ssp(_) | Consistency::Async => clock,
         };
         self.clock = round;
         Ok(self.allotment.synchronise(round, totals, begun))

@@ -6,9 +6,13 @@
 //! | `Contribute` (sync) | once all ranks have called it | one optimizer step with Σ gradients / Σ samples, in rank order |
 //! | `Push` (async, warm-up) | at once | one optimizer step with gradient / samples |
 //! | `Fetch` | at once | newest parameters |
+//! | `Tick` (ssp) | once this rank leads the slowest by no more than it may | its clock goes on |
 //! | `Leave` | – | everyone who waits, or will wait for all ranks, gets [`Error::PeerLeft`] |
 
-use crate::{Error, OptimizerSettings, OptimizerState, Position, Rank, Result, optimizer::Optimizer};
+use crate::{
+    Error, OptimizerState, Position, Rank, Result, SyncSettings,
+    optimizer::{Optimizer, compensate_delay, reduce},
+};
 use std::{ops::Range, sync::Arc};
 
 /// A share of the gradient, summed over `samples`.
@@ -44,6 +48,11 @@ pub enum Request {
     Push(Share),
     /// The newest parameters, at once.
     Fetch,
+    /// The rank has done a step, or has none left in this epoch (ssp).
+    Tick {
+        /// It has none left: nobody waits for it.
+        finished: bool,
+    },
     /// The newest parameters, once all ranks are here.
     Synchronise,
     /// Sum over the ranks.
@@ -89,6 +98,8 @@ pub enum Reply {
         /// Updates applied before it.
         version: u64,
     },
+    /// The rank may take its next step.
+    Ticked,
     /// Sum over the ranks.
     Sum(Arc<[f64]>),
     /// The optimizer's memory of this shard.
@@ -111,7 +122,7 @@ impl Request {
     pub fn name(&self) -> &'static str {
         match self {
             Self::Join { .. } => "join",
-            Self::Contribute(_) | Self::Push(_) | Self::Fetch => "step",
+            Self::Contribute(_) | Self::Push(_) | Self::Fetch | Self::Tick { .. } => "step",
             Self::Synchronise => "synchronise",
             Self::Sum(_) => "sum",
             Self::State => "optimizer_state",
@@ -128,7 +139,7 @@ impl Request {
             }
             Self::Contribute(share) | Self::Push(share) => 16 + 4 * share.gradient.len(),
             Self::Sum(values) => 8 * values.len(),
-            Self::Fetch | Self::Synchronise | Self::State | Self::Leave => 0,
+            Self::Fetch | Self::Tick { .. } | Self::Synchronise | Self::State | Self::Leave => 0,
         };
         bytes as u64
     }
@@ -143,7 +154,7 @@ impl Reply {
             Self::Pushed { .. } => 8,
             Self::Sum(values) => 8 * values.len(),
             Self::State(state) => 8 + 4 * state.vectors.iter().map(|(_, v)| v.len()).sum::<usize>(),
-            Self::Failed(_) => 0,
+            Self::Failed(_) | Self::Ticked => 0,
         };
         bytes as u64
     }
@@ -152,25 +163,50 @@ impl Reply {
 /// One shard: its range of the parameters, the optimizer's memory for it, and who has come to what.
 #[derive(Debug)]
 pub struct Shard {
-    settings: OptimizerSettings,
+    settings: SyncSettings,
     parameters: Vec<f32>,
     optimizer: Optimizer,
     version: u64,
     /// Requests that wait for all ranks, by rank; all of one kind.
     waiting: Vec<Option<Request>>,
     left: Vec<Rank>,
+    /// By rank, ssp: how far it is in this epoch.
+    clocks: Vec<Clock>,
+    /// By rank, with delay compensation: the parameters that it read last.
+    read: Vec<Arc<[f32]>>,
+}
+
+/// How far a rank is in an epoch.
+#[derive(Clone, Copy, Debug, Default)]
+struct Clock {
+    steps: u64,
+    finished: bool,
+    /// It waits for slower ranks.
+    waits: bool,
 }
 
 impl Shard {
     /// A shard of a gang of `world` ranks; its range comes with `Join`.
-    pub fn new(settings: OptimizerSettings, world: usize) -> Self {
-        let optimizer = Optimizer::new(settings.clone(), 0);
-        let waiting = (0..world).map(|_| None).collect();
-        Self { settings, parameters: Vec::new(), optimizer, version: 0, waiting, left: Vec::new() }
+    pub fn new(settings: &SyncSettings, world: usize) -> Self {
+        Self {
+            settings: settings.clone(),
+            parameters: Vec::new(),
+            optimizer: Optimizer::new(settings.round_optimizer(), 0),
+            version: 0,
+            waiting: (0..world).map(|_| None).collect(),
+            left: Vec::new(),
+            clocks: vec![Clock::default(); world],
+            read: vec![Arc::default(); world],
+        }
     }
 
     /// Ranks that have not come to what the others wait for.
     pub fn missing(&self) -> Vec<Rank> {
+        if self.clocks.iter().any(|clock| clock.waits) {
+            let slowest = self.slowest();
+            let clocks = self.clocks.iter().enumerate();
+            return clocks.filter(|(_, c)| !c.finished && c.steps == slowest).map(|(r, _)| Rank(r)).collect();
+        }
         self.waiting.iter().enumerate().filter(|(_, w)| w.is_none()).map(|(rank, _)| Rank(rank)).collect()
     }
 
@@ -179,7 +215,8 @@ impl Shard {
         match request {
             Request::Leave => self.leave(from),
             Request::Push(share) => vec![Action { to: from, reply: self.push(from, share) }],
-            Request::Fetch => vec![Action { to: from, reply: self.newest() }],
+            Request::Fetch => vec![Action { to: from, reply: self.fetch(from) }],
+            Request::Tick { finished } => self.tick(from, finished),
             request => self.arrive(from, request),
         }
     }
@@ -188,32 +225,73 @@ impl Shard {
         Reply::Parameters { version: self.version, values: self.parameters.as_slice().into() }
     }
 
+    fn fetch(&mut self, from: Rank) -> Reply {
+        let values: Arc<[f32]> = self.parameters.as_slice().into();
+        if self.settings.delay_compensation > 0.0
+            && let Some(read) = self.read.get_mut(from.0)
+        {
+            *read = Arc::clone(&values);
+        }
+        Reply::Parameters { version: self.version, values }
+    }
+
+    fn tick(&mut self, from: Rank, finished: bool) -> Vec<Action> {
+        if let Some(peer) = self.left.first() {
+            return vec![peer_left(from, *peer, "step")];
+        }
+        if let Some(clock) = self.clocks.get_mut(from.0) {
+            clock.steps += u64::from(!finished);
+            *clock = Clock { finished, waits: true, ..*clock };
+        }
+        let latest = self.settings.max_lead().map_or(u64::MAX, |lead| self.slowest().saturating_add(lead));
+        let mut actions = Vec::new();
+        for (rank, clock) in self.clocks.iter_mut().enumerate() {
+            if clock.waits && (clock.finished || clock.steps <= latest) {
+                clock.waits = false;
+                actions.push(Action { to: Rank(rank), reply: Reply::Ticked });
+            }
+        }
+        actions
+    }
+
+    /// Steps of the slowest rank that has any left.
+    fn slowest(&self) -> u64 {
+        self.clocks.iter().filter(|clock| !clock.finished).map(|clock| clock.steps).min().unwrap_or(u64::MAX)
+    }
+
     fn push(&mut self, from: Rank, mut share: Share) -> Reply {
         if let Err(error) = same_length(from, "step", share.gradient.len(), self.parameters.len()) {
             return Reply::Failed(error);
         }
         let version = self.version;
-        self.update(&mut share.gradient, share.samples);
+        let lambda = self.settings.delay_compensation;
+        match self.read.get(from.0) {
+            Some(read) if lambda > 0.0 && share.samples > 0 => {
+                reduce(self.settings.optimizer.reduction, &mut share.gradient, share.samples);
+                compensate_delay(lambda, &mut share.gradient, &self.parameters, read);
+                self.optimizer.step(&mut self.parameters, &share.gradient);
+                self.version += 1;
+            }
+            _ => self.update(&mut share.gradient, share.samples),
+        }
         Reply::Pushed { version }
     }
 
     /// One optimizer step with `gradient`, summed over `samples`; none without samples.
     fn update(&mut self, gradient: &mut [f32], samples: u64) {
-        if samples == 0 {
-            return;
-        }
-        mean(gradient, samples);
-        self.optimizer.step(&mut self.parameters, gradient);
-        self.version += 1;
+        self.optimizer.apply(&mut self.parameters, gradient, samples);
+        self.version += u64::from(samples > 0);
     }
 
     fn leave(&mut self, from: Rank) -> Vec<Action> {
         if !self.left.contains(&from) {
             self.left.push(from);
         }
-        let waiting =
-            self.waiting.iter_mut().enumerate().filter_map(|(rank, w)| Some((Rank(rank), w.take()?)));
-        waiting.filter(|(rank, _)| *rank != from).map(|(rank, w)| peer_left(rank, from, w.name())).collect()
+        let waiting = self.waiting.iter_mut().map(|w| w.take().map(|w| w.name()));
+        let ticking = self.clocks.iter_mut().map(|clock| std::mem::take(&mut clock.waits).then_some("step"));
+        let all = waiting.zip(ticking).enumerate();
+        let all = all.filter_map(|(rank, (waits, ticks))| Some((Rank(rank), waits.or(ticks)?)));
+        all.filter(|(rank, _)| *rank != from).map(|(rank, what)| peer_left(rank, from, what)).collect()
     }
 
     /// A request that waits for all ranks.
@@ -259,11 +337,26 @@ impl Shard {
             Some(Request::Contribute(_)) => self.close_round(requests),
             Some(Request::Sum(_)) => close_sum(requests),
             Some(Request::State) => Ok(Reply::State(Arc::new(self.optimizer.state()))),
-            _ => Ok(self.newest()),
+            _ => Ok(self.close_epoch()),
+        }
+    }
+
+    fn close_epoch(&mut self) -> Reply {
+        self.clocks.fill(Clock::default());
+        let reply = self.newest();
+        self.all_read(&reply);
+        reply
+    }
+
+    /// Every rank gets the newest parameters.
+    fn all_read(&mut self, reply: &Reply) {
+        if let Reply::Parameters { values, .. } | Reply::Joined { values, .. } = reply {
+            self.read.fill(Arc::clone(values));
         }
     }
 
     fn close_join(&mut self, requests: Vec<Request>) -> Result<Reply> {
+        let settings = self.settings.round_optimizer();
         let (mut expected, mut begin) = (None, Arc::default());
         for (rank, request) in requests.into_iter().enumerate() {
             let Request::Join { n_parameters, parameters, state, position, range } = request else {
@@ -274,19 +367,18 @@ impl Shard {
             if let Some(parameters) = parameters {
                 same_length(Rank(rank), "join", parameters.len(), range.len())?;
                 self.optimizer = match state {
-                    Some(state) => Optimizer::restore(self.settings.clone(), &state, range, n_parameters)?,
-                    None => Optimizer::new(self.settings.clone(), parameters.len()),
+                    Some(state) => Optimizer::restore(settings.clone(), &state, range, n_parameters)?,
+                    None => Optimizer::new(settings.clone(), parameters.len()),
                 };
                 self.parameters = parameters;
                 self.version = position.round;
                 begin = position;
             }
         }
-        Ok(Reply::Joined {
-            version: self.version,
-            values: self.parameters.as_slice().into(),
-            position: begin,
-        })
+        let values = self.parameters.as_slice().into();
+        let reply = Reply::Joined { version: self.version, values, position: begin };
+        self.all_read(&reply);
+        Ok(reply)
     }
 
     fn close_round(&mut self, requests: Vec<Request>) -> Result<Reply> {
@@ -326,12 +418,6 @@ fn close_sum(requests: Vec<Request>) -> Result<Reply> {
     Ok(Reply::Sum(sum.unwrap_or_default().into()))
 }
 
-/// Turns a gradient summed over `samples` into the mean.
-pub(crate) fn mean(gradient: &mut [f32], samples: u64) {
-    let n = samples as f32;
-    gradient.iter_mut().for_each(|g| *g /= n);
-}
-
 fn peer_left(rank: Rank, peer: Rank, what: &'static str) -> Action {
     Action { to: rank, reply: Reply::Failed(Error::PeerLeft { rank, peer, what }) }
 }
@@ -348,11 +434,53 @@ fn same_length(rank: Rank, what: &'static str, found: usize, expected: usize) ->
 mod tests {
     #![allow(clippy::unwrap_used, clippy::expect_used)]
     use super::*;
-    use crate::OptimizerKind;
+    use crate::{Consistency, OptimizerKind, OptimizerSettings};
 
     fn shard(world: usize) -> Shard {
+        Shard::new(&settings(), world)
+    }
+
+    fn settings() -> SyncSettings {
         let optimizer = OptimizerKind::Sgd;
-        Shard::new(OptimizerSettings { optimizer, learning_rate: 1.0, ..OptimizerSettings::default() }, world)
+        let optimizer = OptimizerSettings { optimizer, learning_rate: 1.0, ..OptimizerSettings::default() };
+        SyncSettings { optimizer, ..SyncSettings::default() }
+    }
+
+    #[test]
+    fn nobody_leads_the_slowest_by_more_than_ssp_allows() {
+        let settings = SyncSettings { consistency: Consistency::Ssp(Some(1)), ..settings() };
+        let mut shard = Shard::new(&settings, 2);
+        let mut tick = |rank: usize, finished| -> Vec<usize> {
+            let actions = shard.handle(Rank(rank), Request::Tick { finished });
+            actions.iter().map(|action| action.to.0).collect()
+        };
+        assert_eq!(tick(0, false), [0]);
+        assert!(tick(0, false).is_empty());
+        assert_eq!(tick(1, false), [0, 1]);
+        assert!(tick(0, false).is_empty());
+        // Nobody waits for a rank without rows.
+        assert_eq!(tick(1, true), [0, 1]);
+        assert_eq!(tick(0, false), [0]);
+        let mut shard = Shard::new(&settings, 2);
+        for _ in 0..2 {
+            shard.handle(Rank(0), Request::Tick { finished: false });
+        }
+        assert_eq!(shard.missing(), [Rank(1)]);
+        assert_eq!(shard.handle(Rank(1), Request::Leave), [peer_left(Rank(0), Rank(1), "step")]);
+    }
+
+    #[test]
+    fn a_late_gradient_is_compensated_by_what_its_rank_read() {
+        let settings =
+            SyncSettings { consistency: Consistency::Async, delay_compensation: 0.5, ..settings() };
+        let mut shard = Shard::new(&settings, 2);
+        shard.handle(Rank(0), join(0, &[5.0]));
+        shard.handle(Rank(1), join(1, &[0.0]));
+        shard.handle(Rank(0), Request::Push(share(&[4.0], 2)));
+        // w = 5 − 2 = 3, read at 5: 2 + 0.5·4·(3 − 5) = −2.
+        shard.handle(Rank(1), Request::Push(share(&[4.0], 2)));
+        let actions = shard.handle(Rank(1), Request::Fetch);
+        assert_eq!(actions[0].reply, Reply::Parameters { version: 2, values: [5.0].into() });
     }
 
     fn join(rank: usize, parameters: &[f32]) -> Request {

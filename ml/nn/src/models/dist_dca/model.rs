@@ -3,18 +3,17 @@
 use super::{Architecture, DistDcaConfig, Network, config::STAGE};
 use crate::{
     device::device,
-    parameters::{ParameterLayout, device_failed, pack, to_safetensors, unpack},
+    models::folder,
+    parameters::{ParameterLayout, device_failed, pack, unpack},
 };
 use burn::tensor::{Device, Tensor, TensorData};
-use safetensors::SafeTensors;
-use std::{fs, path::Path};
+use std::path::Path;
 use voxelflow_stage::{Error, LayerFilters, Model, ModelFunction, Options, Result};
 
 /// The functions of a fitted dist-DCA.
 pub(super) const FUNCTIONS: [&str; 4] = ["encode", "reconstruct", "reconstruct_plain", "decode"];
 /// Rows computed at once; bounds memory.
 const ROWS: usize = 256;
-const WEIGHTS: &str = "model.safetensors";
 
 /// A fitted dist-DCA.
 ///
@@ -45,22 +44,11 @@ impl DistDca {
     /// # Errors
     /// A file that is missing, damaged, or of another stage or shape.
     pub fn load(folder: &Path) -> Result<Self> {
-        let failed = |file: &str, reason: String| Error::Folder {
-            path: folder.join(file).display().to_string(),
-            reason: format!("{reason}; a model folder is written whole by TRAIN MODEL, train it again"),
-        };
-        let text = fs::read(folder.join("config.json")).map_err(|e| failed("config.json", e.to_string()))?;
-        let config: ModelFile =
-            serde_json::from_slice(&text).map_err(|e| failed("config.json", e.to_string()))?;
-        if config.stage != STAGE {
-            return Err(failed("config.json", format!("is of stage `{}`, not `{STAGE}`", config.stage)));
-        }
-        let architecture = DistDcaConfig::from_options(&config.options)?.architecture(config.time_points)?;
+        let file = folder::read_config(folder, STAGE)?;
+        let architecture = DistDcaConfig::from_options(&file.options)?.architecture(file.time_points)?;
         let device = device("cpu")?;
         let layout = ParameterLayout::of(&Network::zeros(&architecture, &device));
-        let bytes = fs::read(folder.join(WEIGHTS)).map_err(|e| failed(WEIGHTS, e.to_string()))?;
-        let file = SafeTensors::deserialize(&bytes).map_err(|e| failed(WEIGHTS, e.to_string()))?;
-        let parameters = layout.read("", &file).map_err(|e| failed(WEIGHTS, e.to_string()))?;
+        let parameters = folder::read_weights(folder, &layout)?;
         Self::try_new(&architecture, &parameters, &device)
     }
 
@@ -79,14 +67,6 @@ impl DistDca {
             }
         }
     }
-}
-
-/// The part of `config.json` that this stage reads.
-#[derive(serde::Deserialize)]
-struct ModelFile {
-    stage: String,
-    options: Options,
-    time_points: usize,
 }
 
 /// The functions of a model of this architecture.
@@ -151,14 +131,7 @@ impl Model for DistDca {
     }
 
     fn save_weights(&self, folder: &Path) -> Result<()> {
-        let layout = ParameterLayout::of(&self.network);
-        let values = pack(&self.network)?;
-        // One entry only: the header writes a hash map, whose order would change the bytes from run to run.
-        let metadata = [("format".to_owned(), "pt".to_owned())];
-        let bytes = to_safetensors(layout.views("", &values)?, Some(metadata.into()))?;
-        let path = folder.join(WEIGHTS);
-        fs::write(&path, bytes)
-            .map_err(|e| Error::Folder { path: path.display().to_string(), reason: e.to_string() })
+        folder::write_weights(folder, &ParameterLayout::of(&self.network), &pack(&self.network)?)
     }
 }
 
@@ -166,6 +139,8 @@ impl Model for DistDca {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+    use crate::models::folder::WEIGHTS;
+    use std::fs;
 
     fn model(switches: bool) -> DistDca {
         let config = DistDcaConfig {
