@@ -18,11 +18,8 @@ use std::{
     path::{Path, PathBuf},
     thread::JoinHandle,
 };
-use voxelflow_stage::{Error, History, Result};
+use voxelflow_stage::{Error, History, Result, TrainSettings};
 use voxelflow_sync::{OptimizerState, Position};
-
-/// Checkpoints that are kept.
-const KEEP: usize = 2;
 
 /// Where a run stands.
 #[derive(Clone, Debug, PartialEq)]
@@ -56,16 +53,21 @@ pub struct Checkpoints {
 }
 
 impl Checkpoints {
-    /// Checkpoints in `folder` of the run whose configuration has the hash `configuration`.
-    pub fn new(folder: &Path, configuration: String, seed: u64, layout: &ParameterLayout) -> Self {
-        let layout = layout.clone();
+    /// Checkpoints in `folder` of the run whose configuration has the hash `configuration`; the newest `keep` stay.
+    pub fn new(
+        folder: &Path,
+        configuration: String,
+        settings: &TrainSettings,
+        layout: &ParameterLayout,
+    ) -> Self {
+        let (layout, seed, keep) = (layout.clone(), settings.seed, settings.checkpoint_keep.max(1));
         Self {
-            folder: CheckpointFolder { folder: folder.to_owned(), configuration, seed, layout },
+            folder: CheckpointFolder { folder: folder.to_owned(), configuration, seed, keep, layout },
             running: None,
         }
     }
 
-    /// Writes `checkpoint` and removes all but the newest two, after the one before has been written.
+    /// Writes `checkpoint` and removes all but the newest ones, after the one before has been written.
     ///
     /// # Errors
     /// Storage that failed for the one before.
@@ -117,6 +119,7 @@ struct CheckpointFolder {
     folder: PathBuf,
     configuration: String,
     seed: u64,
+    keep: usize,
     layout: ParameterLayout,
 }
 
@@ -181,7 +184,7 @@ impl CheckpointFolder {
         // What lies ahead of a run that was resumed belongs to another configuration.
         rounds.retain(|round| *round != newest);
         rounds.sort_unstable_by_key(|round| std::cmp::Reverse((*round < newest, *round)));
-        for round in rounds.into_iter().skip(KEEP - 1) {
+        for round in rounds.into_iter().skip(self.keep - 1) {
             for path in [self.manifest(round), self.state(round)] {
                 match fs::remove_file(&path) {
                     Err(e) if e.kind() != std::io::ErrorKind::NotFound => return Err(failed(&path, &e)),
@@ -253,7 +256,7 @@ mod tests {
     }
 
     fn run(folder: &Path, configuration: &str) -> Checkpoints {
-        Checkpoints::new(folder, configuration.into(), 1, &layout())
+        Checkpoints::new(folder, configuration.into(), &TrainSettings::default(), &layout())
     }
 
     #[test]

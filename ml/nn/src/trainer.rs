@@ -115,7 +115,7 @@ impl<'a> Trainer<'a> {
         let configuration = configuration_hash(identity, time_points, gang)?;
         let checkpoints = gang.checkpoints.as_deref();
         let checkpoints =
-            checkpoints.map(|f| Checkpoints::new(f, configuration, gang.settings.seed, objective.layout()));
+            checkpoints.map(|f| Checkpoints::new(f, configuration, &gang.settings, objective.layout()));
         let n = objective.layout().parameters();
         Ok(Self {
             visits: Visits::new(feed.rows(), &gang.settings),

@@ -168,6 +168,7 @@ struct Training<'a> {
     ranks: usize,
     objective: fn() -> Box<dyn Objective>,
     rows: Vec<f32>,
+    validation: Vec<f32>,
     checkpoints: Option<&'a Path>,
     fault: Option<(Fault, u64)>,
     /// Cancels after this round.
@@ -186,8 +187,16 @@ impl<'a> Training<'a> {
         settings.sync.deterministic = true;
         settings.sync.deadline_seconds = 60.0;
         settings.sync.optimizer.learning_rate = 0.1;
-        let rows = series(ROWS);
-        Self { settings, ranks, objective: quadratic, rows, checkpoints: None, fault: None, cancel_at: None }
+        Self {
+            settings,
+            ranks,
+            objective: quadratic,
+            rows: series(ROWS),
+            validation: series(7),
+            checkpoints: None,
+            fault: None,
+            cancel_at: None,
+        }
     }
 
     fn with(mut self, change: impl FnOnce(&mut Self)) -> Self {
@@ -218,7 +227,7 @@ impl<'a> Training<'a> {
                 };
                 move || {
                     let mut feed = MemoryFeed::try_new(self.rows.clone(), T).unwrap();
-                    let mut validation = MemoryFeed::try_new(series(7), T).unwrap();
+                    let mut validation = MemoryFeed::try_new(self.validation.clone(), T).unwrap();
                     let validation: Option<&mut dyn SeriesFeed> = Some(&mut validation);
                     let identity = serde_json::json!("test");
                     train(&mut *(self.objective)(), &identity, &mut feed, validation, &mut gang)
@@ -250,12 +259,13 @@ impl ProgressSink for Canceller {
     fn epoch(&self, _record: &EpochRecord) {}
 }
 
-/// All that a history says but times.
-fn told(trained: &Trained) -> (f64, Vec<(u64, u64, u64, f64)>, Vec<(u64, u64, f64, Option<f64>)>) {
+/// All that a history says but times. Losses to nine digits: a manifest's numbers may be off in the last bit.
+fn told(trained: &Trained) -> Vec<String> {
     let h = &trained.history;
-    let steps = h.steps.iter().map(|s| (s.epoch, s.step, s.samples, s.loss)).collect();
-    let epochs = h.epochs.iter().map(|e| (e.epoch, e.samples, e.loss, e.validation_loss)).collect();
-    (h.initial_loss, steps, epochs)
+    let steps = h.steps.iter().map(|s| format!("{} {} {} {:.9}", s.epoch, s.step, s.samples, s.loss));
+    let epochs = h.epochs.iter();
+    let epochs = epochs.map(|e| format!("{} {} {:.9} {:.9?}", e.epoch, e.samples, e.loss, e.validation_loss));
+    [format!("{:.9}", h.initial_loss)].into_iter().chain(steps).chain(epochs).collect()
 }
 
 #[test]
@@ -347,6 +357,7 @@ fn counter() -> Box<dyn Objective> {
 fn counting(ranks: usize) -> Training<'static> {
     Training::new(ranks).with(|t| {
         t.rows = (0..ROWS * T).map(|i| (i / T) as f32).collect();
+        t.validation = t.rows[..3 * T].to_vec();
         t.objective = counter;
         let optimizer = &mut t.settings.sync.optimizer;
         (optimizer.optimizer, optimizer.learning_rate) = (OptimizerKind::Sgd, 1.0);

@@ -1,7 +1,8 @@
 //! The settings of `TRAIN … WITH (…)`: those of the loop and, flattened, those of the gang.
 
+use crate::{Error, Result};
 use serde::{Deserialize, Serialize};
-use voxelflow_sync::SyncSettings;
+use voxelflow_sync::{Consistency, SyncSettings};
 
 /// How a stage is trained.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -19,10 +20,12 @@ pub struct TrainSettings {
     pub shuffle: bool,
     /// Seed of weights and shuffles.
     pub seed: u64,
-    /// Epochs between two checkpoints; 0: none but the final model.
+    /// Epochs between two checkpoints; default 1; 0: none at the end of epochs.
     pub checkpoint_every: u64,
     /// Rounds between two checkpoints within an epoch; 0: none there. Needs consistency => 'sync'.
     pub checkpoint_steps: u64,
+    /// Checkpoints that are kept, the newest; default 2.
+    pub checkpoint_keep: usize,
     /// `cpu`, or `cuda` where built for it.
     pub device: String,
     /// How the ranks agree.
@@ -41,8 +44,61 @@ impl Default for TrainSettings {
             seed: 0,
             checkpoint_every: 1,
             checkpoint_steps: 0,
+            checkpoint_keep: 2,
             device: "cpu".into(),
             sync: SyncSettings::default(),
         }
+    }
+}
+
+impl TrainSettings {
+    /// Whether a gang can be trained with these settings.
+    ///
+    /// # Errors
+    /// The first setting that cannot work, by name.
+    pub fn validate(&self) -> Result<()> {
+        let refuse = |option: &str, reason: &str| {
+            Err(Error::OptionValue { what: "TRAIN".into(), option: option.into(), reason: reason.into() })
+        };
+        if self.minibatch == 0 {
+            return refuse("minibatch", "must be at least 1 series, got 0");
+        }
+        if self.checkpoint_keep == 0 {
+            return refuse(
+                "checkpoint_keep",
+                "must be at least 1; take checkpoint_every => 0 for no checkpoints",
+            );
+        }
+        if self.checkpoint_steps > 0 && self.sync.consistency != Consistency::Sync {
+            return refuse(
+                "checkpoint_steps",
+                "needs consistency => 'sync': between epochs other ranks are never at the same step",
+            );
+        }
+        Ok(self.sync.validate(self.ranks)?)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn what_cannot_work_is_named() {
+        let good = TrainSettings::default();
+        good.validate().unwrap();
+        let asynchronous = SyncSettings { consistency: Consistency::Async, ..SyncSettings::default() };
+        let cases = [
+            (TrainSettings { minibatch: 0, ..good.clone() }, "minibatch"),
+            (TrainSettings { checkpoint_keep: 0, ..good.clone() }, "checkpoint_keep"),
+            (TrainSettings { checkpoint_steps: 5, sync: asynchronous, ..good.clone() }, "checkpoint_steps"),
+            (TrainSettings { ranks: 0, ..good.clone() }, "ranks"),
+        ];
+        for (settings, name) in cases {
+            let error = settings.validate().unwrap_err();
+            assert!(error.to_string().contains(&format!("`{name}`")), "{error}");
+        }
+        TrainSettings { checkpoint_steps: 5, ..good }.validate().unwrap();
     }
 }

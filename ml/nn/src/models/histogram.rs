@@ -130,9 +130,9 @@ impl Estimator for HistogramEstimator {
         STAGE
     }
 
-    fn check(&self, time_points: usize, _settings: &TrainSettings) -> Result<()> {
+    fn check(&self, time_points: usize, settings: &TrainSettings) -> Result<()> {
         if time_points > 0 {
-            return Ok(());
+            return settings.validate();
         }
         Err(Error::Data { what: STAGE.into(), reason: "series without values have no first one".into() })
     }

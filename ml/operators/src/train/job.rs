@@ -131,10 +131,7 @@ impl TrainJob {
             return Err(Error::Per { stage: kind.name().to_owned(), column: column.to_string() });
         }
         let TrainOptions { settings, subject_overlap, gang } = parse_options(TRAIN, &request.settings)?;
-        settings.sync.validate(settings.ranks).map_err(voxelflow_stage::Error::from)?;
-        if settings.minibatch == 0 {
-            return Err(refused("minibatch", "must be at least 1, got 0".to_owned()));
-        }
+        settings.validate()?;
         gang.check(settings.ranks)?;
         let column = SeriesColumn::find(TRAIN, request.train.schema().as_arrow())?;
         if let Some(validation) = &request.validation {

@@ -95,11 +95,7 @@ impl Estimator for DistDcaEstimator {
     fn check(&self, time_points: usize, settings: &TrainSettings) -> Result<()> {
         self.config.architecture(time_points)?;
         device(&settings.device)?;
-        if settings.minibatch == 0 {
-            let reason = "must be at least 1 series".into();
-            return Err(Error::OptionValue { what: "TRAIN".into(), option: "minibatch".into(), reason });
-        }
-        Ok(())
+        settings.validate()
     }
 
     fn parameters(&self, time_points: usize) -> usize {
