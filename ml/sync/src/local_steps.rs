@@ -209,7 +209,11 @@ impl<S: GradientSync> GradientSync for LocalSteps<S> {
 
     fn optimizer_state(&mut self) -> Result<OptimizerState> {
         let mut state = self.inner.optimizer_state()?;
-        self.average_memory(false, state.steps)?;
+        match self.average_memory(false, state.steps) {
+            // Without a driver nobody adds up: then the leader's memory stands for all.
+            Err(error) if error.wants_join() => {}
+            other => other?,
+        }
         let own = self.optimizer.state().vectors.into_iter();
         state.vectors.extend(own.map(|(name, values)| (format!("{INNER}{name}"), values)));
         Ok(state)
