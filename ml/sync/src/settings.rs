@@ -195,10 +195,6 @@ pub struct SyncSettings {
     pub deterministic: bool,
     /// Seconds that a rank waits for its peers before it says who is missing; default 600.
     pub deadline_seconds: f64,
-    /// Ranks below which a training that has lost some pauses; default 1.
-    pub min_ranks: usize,
-    /// Times that a rank which is lost may be started anew; default 3.
-    pub max_rank_restarts: u64,
     /// Seconds that the ranks wait for a driver that is lost before they leave; default 60.
     pub hold_seconds: f64,
     /// Seconds between two signs of life of a member; default 0.5.
@@ -229,8 +225,6 @@ impl Default for SyncSettings {
             codec: None,
             deterministic: false,
             deadline_seconds: 600.0,
-            min_ranks: 1,
-            max_rank_restarts: 3,
             hold_seconds: 60.0,
             heartbeat_seconds: 0.5,
             heartbeat_timeout_seconds: 3.0,
@@ -292,14 +286,10 @@ impl SyncSettings {
             ("n_fetch", self.n_fetch),
             ("n_push", self.n_push),
             ("local_steps", self.local_steps),
-            ("min_ranks", self.min_ranks as u64),
         ];
         for (name, value) in at_least_one {
             ensure(value >= 1, name, || "must be at least 1, got 0".into())?;
         }
-        ensure(self.min_ranks <= ranks, "min_ranks", || {
-            format!("{} is more than the {ranks} ranks that there are", self.min_ranks)
-        })?;
         self.validate_times()?;
         self.validate_pace()?;
         self.validate_local_steps()?;
@@ -459,8 +449,6 @@ mod tests {
             (with("hold_seconds", json!(0)), 1, "hold_seconds"),
             (with("heartbeat_seconds", json!(1e12)), 1, "heartbeat_seconds"),
             (with("heartbeat_timeout_seconds", json!(0.6)), 1, "heartbeat_timeout_seconds"),
-            (with("min_ranks", json!(0)), 2, "min_ranks"),
-            (with("min_ranks", json!(3)), 2, "min_ranks"),
             (with("learning_rate", json!(0)), 1, "learning_rate"),
             (with("learning_rate", json!(1e300)), 1, "learning_rate"),
             (with("local_steps", json!(0)), 1, "local_steps"),
