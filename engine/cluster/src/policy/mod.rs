@@ -9,6 +9,8 @@
 //! [`decide`] is a pure function of what is known; [`GangPolicy`] reads Ballista's state for it under the lock
 //! of the slots, and binds what it says.
 
+#[cfg(test)]
+mod cluster_tests;
 mod cluster_view;
 mod decide;
 #[cfg(test)]
