@@ -53,6 +53,9 @@ pub enum Error {
         /// The last lines that it said.
         log: Vec<String>,
     },
+    /// A part of the application, or an agent, that is gone while it was needed.
+    #[error("{0}")]
+    Lost(String),
     /// The keys of the cluster or of a channel.
     #[error(transparent)]
     Credentials(#[from] voxelflow_sync::Error),
