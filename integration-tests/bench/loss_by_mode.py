@@ -26,7 +26,8 @@ MODES = {
 EPOCHS = 8
 
 PIPELINE = """
-CREATE EXTERNAL TABLE series STORED AS PARQUET LOCATION '{data}';
+CREATE EXTERNAL TABLE raw STORED AS PARQUET LOCATION '{data}';
+CREATE TABLE series AS SELECT * FROM clean(raw, detrend => true, standardize => 'zscore_sample');
 TRAIN MODEL dca USING dist_dca (hidden => 16, filters => [8, 16], kernels => [7, 5], pools => 2, switches => false)
   ON (SELECT * FROM series WHERE voxel % 5 < 4) VALIDATE ON (SELECT * FROM series WHERE voxel % 5 = 4)
   WITH ({mode}ranks => {ranks}, minibatch => 8, epochs => {epochs}, seed => {seed}, learning_rate => 0.005,
@@ -58,7 +59,7 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         folder = Path(folder)
         data = folder / "series"
-        command(binary, "synth", "hcp", "--subjects", 2, "--voxels", 1200, "--time-points", 107, "--out", data)
+        command(binary, "synth", "hcp", "--subjects", 2, "--voxels", 1200, "--time-points", 107, "--out", data.parent)
         shown = [1, 2, 4, EPOCHS]
         print(f"{ranks} ranks x 8 series, {seeds} seeds; held-out loss per series, mean ± sd")
         for row, (name, mode) in enumerate(MODES.items()):

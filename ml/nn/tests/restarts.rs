@@ -19,8 +19,8 @@ use voxelflow_stage::{
     EpochRecord, Error, Gang, MemoryFeed, ProgressSink, Result, SeriesFeed, StepRecord, TrainSettings,
 };
 use voxelflow_sync::{
-    Consistency, Contribution, GradientSync, Lease, OptimizerKind, OptimizerState, Place, Position, Rank,
-    Reduction, Round, Start, Totals, Traffic, in_process_gang,
+    Consistency, Contribution, GradientSync, Lease, OptimizerKind, OptimizerState, Outer, Place, Position,
+    Rank, Reduction, Round, Start, Totals, Traffic, in_process_gang,
 };
 
 const T: usize = 5;
@@ -399,5 +399,46 @@ fn another_number_of_ranks_ends_an_epoch_that_was_begun() {
             assert_eq!(whole.parameters, [-2.0; ROWS], "{first} ranks, {stop} rounds, then {second} ranks");
             assert_eq!(whole.history.epochs.iter().map(|e| e.samples).collect::<Vec<_>>(), [61, 61]);
         }
+    }
+}
+
+/// Local steps: rounds that are saved at the same places go on alike, whether the run was stopped there or not.
+#[test]
+fn local_steps_go_on_from_a_checkpoint_to_the_bit() {
+    for (optimizer, outer) in
+        [(OptimizerKind::Adagrad, Outer::Average), (OptimizerKind::Adam, Outer::Nesterov)]
+    {
+        let run = |folder: &Path, most| {
+            let training = Training::new(3).with(|t| {
+                (t.checkpoints, t.settings.max_steps) = (Some(folder), Some(most));
+                (t.settings.epochs, t.settings.checkpoint_steps) = (100, 4);
+                (t.settings.sync.local_steps, t.settings.sync.outer) = (3, outer);
+                t.settings.sync.optimizer.optimizer = optimizer;
+            });
+            training.run()
+        };
+        let (one, two) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let whole = run(one.path(), 16);
+        // 21, 20 and 20 rows in minibatches of 4: rounds of 3 steps, then of what is left.
+        let samples: Vec<_> = whole.history.steps.iter().map(|s| s.samples).take(3).collect();
+        assert_eq!(samples, [36, 25, 36]);
+        assert!(whole.history.epochs[7].loss < whole.history.initial_loss);
+        run(two.path(), 8);
+        let resumed = run(two.path(), 16);
+        assert_eq!(resumed.parameters, whole.parameters, "{outer:?}");
+        assert_eq!(told(&resumed), told(&whole), "{outer:?}");
+    }
+}
+
+#[test]
+fn local_steps_survive_a_change_at_any_call() {
+    for at in 1..=30 {
+        let changed = Training::new(3).with(|t| {
+            (t.settings.sync.local_steps, t.fault) = (3, Some((Fault::Restart, at)));
+        });
+        let changed = changed.run();
+        let epochs: Vec<_> = changed.history.epochs.iter().map(|e| e.samples).collect();
+        assert_eq!(epochs, [61; 3], "at call {at}");
+        assert!(changed.history.epochs[2].loss < changed.history.initial_loss, "at call {at}");
     }
 }

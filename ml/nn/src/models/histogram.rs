@@ -21,7 +21,7 @@ use voxelflow_stage::{
 
 /// Name of the stage.
 const STAGE: &str = "histogram";
-const FUNCTIONS: [&str; 1] = ["count"];
+const FUNCTIONS: [&str; 1] = ["bin_count"];
 
 /// Options of the stage.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -161,7 +161,7 @@ impl Estimator for HistogramEstimator {
     }
 }
 
-/// A fitted histogram. `count`: series → how often series of its bin were trained on.
+/// A fitted histogram. `bin_count`: series → how often series of its bin were trained on.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Histogram {
     config: HistogramConfig,
@@ -261,8 +261,8 @@ mod tests {
         let config = serde_json::json!({ "stage": STAGE, "options": model.config(), "time_points": 2 });
         std::fs::write(folder.path().join("config.json"), config.to_string()).unwrap();
         let read = HistogramKind.load(folder.path()).unwrap();
-        assert_eq!(read.apply("count", &[1.0, 0.0, 0.0, 0.0]).unwrap(), [1.0, 4.0]);
-        assert!(read.apply("count", &[1.0]).is_err() && read.apply("counts", &[]).is_err());
+        assert_eq!(read.apply("bin_count", &[1.0, 0.0, 0.0, 0.0]).unwrap(), [1.0, 4.0]);
+        assert!(read.apply("bin_count", &[1.0]).is_err() && read.apply("count", &[]).is_err());
         assert!(HistogramConfig::from_options(&[("bins".into(), 0.into())].into_iter().collect()).is_err());
     }
 }
