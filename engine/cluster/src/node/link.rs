@@ -227,6 +227,10 @@ impl Link {
                 }
             }
         }
+        // What they said last.
+        if let Ok(Reply::Processes(reports)) = self.ask("asking after its processes", &Request::Watch) {
+            self.judge(reports);
+        }
     }
 
     /// Writes what the processes said into the log; what went wrong, if something did.
