@@ -25,6 +25,7 @@
 //! | dead | failed, rebound | wait for the new life; below `min_ranks` the gang pauses until `deadline_ms` |
 //! | dead, heard again | running | the same life comes back at a round's boundary, with nothing that it held; an older life is fenced |
 //! | failed (`Leave`) | ended well | [`Action::Replace`] while it has lives left; a permanent failure ends the gang |
+//! | alive, but another member cannot reach it | running | after `dead_ms` the one that more others are apart from is taken for dead |
 //! | left (finished, drained) | ended well | – |
 //! | out of lives | any | the gang goes on without it, or fails with the first cause if it is below `min_ranks` for good |
 
@@ -40,7 +41,7 @@ use super::{
     ending::FirstCause,
     rounds::{Rounds, Verdict},
 };
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// A connection, as the transport numbers them; a number is used once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -161,6 +162,8 @@ pub struct Coordinator {
     phase: Phase,
     pub(super) view: Option<View>,
     pub(super) rounds: Rounds,
+    /// Members of the view that others cannot reach: by whom, whom, since when.
+    accused: BTreeMap<(MemberId, MemberId), u64>,
     /// Since when somebody waits for a round's boundary.
     boundary_since: Option<u64>,
     stop_at_boundary: bool,
@@ -184,12 +187,21 @@ impl Coordinator {
             links: BTreeMap::new(),
             phase,
             view: None,
+            accused: BTreeMap::new(),
             boundary_since: None,
             stop_at_boundary: false,
             first_cause: None,
             outcome: None,
             actions: Vec::new(),
         }
+    }
+
+    /// The same, for a driver that is started again with the run of an earlier one: its views need greater numbers than
+    /// any that the earlier one gave, such as the time of day.
+    #[must_use]
+    pub fn starting_at(mut self, generation: Generation) -> Self {
+        self.generation = self.generation.max(generation);
+        self
     }
 
     /// How it ended, once it has.
@@ -266,6 +278,11 @@ impl Coordinator {
                     status.insert(member, replicas);
                 }
             }
+            ToCoordinator::Unreachable { generation, member: other } => {
+                if self.phase == Phase::Training && generation == self.generation && member != other {
+                    self.accused.entry((member, other)).or_insert(self.now);
+                }
+            }
             ToCoordinator::Report(bytes) => self.actions.push(Action::Report { member, bytes }),
             ToCoordinator::Leave(leave) => self.leave(member, leave),
             call => self.call(member, call),
@@ -333,6 +350,9 @@ impl Coordinator {
         for (member, why) in dead {
             self.dead(member, why);
         }
+        if let Some(member) = self.cut_off() {
+            self.dead(member, "it and others cannot reach each other");
+        }
         if self.boundary_since.is_some_and(|since| now >= since + boundary_ms)
             && self.phase == Phase::Training
         {
@@ -355,6 +375,19 @@ impl Coordinator {
         }
     }
 
+    /// Of two members that cannot reach each other for so long that one would be known dead if it was, the one that
+    /// more others are apart from; else the one with the higher number, for the leader has the lowest.
+    fn cut_off(&self) -> Option<MemberId> {
+        let overdue = |since: &u64| self.now >= since + self.rules.dead_ms;
+        let ((one, other), _) = self.accused.iter().find(|(_, since)| overdue(since))?;
+        let apart = |member: MemberId| {
+            let pairs = self.accused.keys().filter(|(a, b)| *a == member || *b == member);
+            let others: BTreeSet<MemberId> = pairs.map(|(a, b)| if *a == member { *b } else { *a }).collect();
+            (others.len(), member)
+        };
+        [*one, *other].into_iter().max_by_key(|member| apart(*member))
+    }
+
     /// Members that are not here, or have not told what they hold.
     pub(super) fn missing(&self) -> Vec<MemberId> {
         let told = |member: &MemberId| match &self.phase {
@@ -374,7 +407,12 @@ impl Coordinator {
         }
         self.generation = self.generation.next();
         self.boundary_since = None;
+        self.accused.clear();
         self.phase = Phase::Forming { since: self.now, all_until: self.now, status: BTreeMap::new() };
+        self.freeze_all();
+    }
+
+    fn freeze_all(&mut self) {
         let generation = self.generation;
         let live: Vec<MemberId> = self.live().map(|(member, _)| member).collect();
         for member in live {

@@ -123,7 +123,9 @@ impl Coordinator {
     fn candidates(&self, holdings: &[Holding]) -> Vec<Candidate> {
         let dedicated =
             self.live().any(|(m, seat)| self.rules.role(m) == Some(Role::Shards) && !seat.draining);
-        let needed = |member: MemberId| holdings.iter().any(|h| h.have.as_slice() == [member]);
+        let goes = |member: &MemberId| self.seats.get(member).is_some_and(|seat| seat.draining);
+        let needed =
+            |member: MemberId| holdings.iter().any(|h| h.have.contains(&member) && h.have.iter().all(goes));
         self.live()
             .filter(|(member, seat)| !seat.draining || needed(*member))
             .filter_map(|(member, seat)| {

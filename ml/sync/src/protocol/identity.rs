@@ -56,7 +56,7 @@ impl Generation {
     /// The one after.
     #[must_use]
     pub fn next(self) -> Self {
-        Self(self.0 + 1)
+        Self(self.0.saturating_add(1))
     }
 }
 

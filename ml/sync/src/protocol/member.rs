@@ -320,6 +320,14 @@ impl Member {
         self.drain()
     }
 
+    /// The transport has tried in vain, for longer than `reconnect_ms`, to reach this holder; say so as long as it lasts.
+    pub fn unreachable(&mut self, holder: MemberId) -> Vec<MemberAction> {
+        if self.view.is_some() {
+            self.tell(ToCoordinator::Unreachable { generation: self.generation, member: holder });
+        }
+        self.drain()
+    }
+
     /// What the replicas here hold, after [`MemberAction::Freeze`].
     pub fn frozen(&mut self, generation: Generation, replicas: Vec<ReplicaStatus>) -> Vec<MemberAction> {
         self.tell(ToCoordinator::Status { generation, replicas });

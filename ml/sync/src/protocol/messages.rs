@@ -86,6 +86,13 @@ pub enum ToCoordinator {
         /// For what.
         meeting: Meeting,
     },
+    /// The transport cannot reach this member, whom the view needs.
+    Unreachable {
+        /// The view.
+        generation: Generation,
+        /// Whom.
+        member: MemberId,
+    },
     /// Word from the trainer to the driver (progress), as it is; best effort.
     Report(Vec<u8>),
     /// This member's work is over. It serves its shards until [`ToMember::Stop`] if it has only finished.
@@ -150,7 +157,7 @@ pub struct ReplicaStatus {
 impl ReplicaStatus {
     /// Whether this replica can show version `version`.
     pub fn shows(&self, version: u64) -> bool {
-        version == self.newest || (self.has_previous && version + 1 == self.newest)
+        version == self.newest || (self.has_previous && self.newest.checked_sub(1) == Some(version))
     }
 }
 

@@ -28,11 +28,13 @@ fn run(seed: u64, plan: &Plan, trace: bool) -> world::Summary {
     world.summary()
 }
 
-/// Seeds, or the one of the environment.
+/// Seeds, or the one of the environment; `VOXELFLOW_SIMULATION_SEEDS` says how many instead.
 fn seeds(range: std::ops::Range<u64>) -> (Vec<u64>, bool) {
-    match std::env::var("VOXELFLOW_SIMULATION_SEED").ok().and_then(|text| text.parse().ok()) {
-        Some(seed) => (vec![seed], true),
-        None => (range.collect(), false),
+    let number = |name| std::env::var(name).ok().and_then(|text| text.parse().ok());
+    match (number("VOXELFLOW_SIMULATION_SEED"), number("VOXELFLOW_SIMULATION_SEEDS")) {
+        (Some(seed), _) => (vec![seed], true),
+        (None, Some(seeds)) => ((0..seeds).collect(), false),
+        (None, None) => (range.collect(), false),
     }
 }
 
@@ -65,6 +67,9 @@ fn simulation_counts_every_sample_once() {
     let views: u64 = summaries.iter().map(|summary| summary.views).sum();
     let kills: u64 = summaries.iter().map(|summary| summary.kills).sum();
     let lost: u64 = summaries.iter().map(|summary| summary.states_lost).sum();
+    for summary in summaries.iter().filter(|summary| !summary.finished) {
+        eprintln!("seed {}: {}", summary.seed, summary.failure);
+    }
     eprintln!(
         "{} gangs, {finished} finished; {views} views, {kills} crashes, {lost} times all holders of a shard lost",
         summaries.len()

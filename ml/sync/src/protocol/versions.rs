@@ -88,7 +88,7 @@ impl Versions {
     /// Makes the next version, and gives the mean gradient that led to it (none for an empty round).
     pub fn apply(&mut self, update: Update) -> Option<Values> {
         let mut next = self.room();
-        next.number = self.newest.number + 1;
+        next.number = self.newest.number.saturating_add(1);
         let mut gradients = update.gradients.into_iter();
         let mean = match gradients.next() {
             Some(first) if update.samples > 0 => {

@@ -1,7 +1,7 @@
 //! Members come, go and die.
 
 use super::{Action, Coordinator, LinkId, Phase, Standing};
-use crate::protocol::{Failure, FirstCause, Hello, Leave, MemberId, Reason, Stop, ToMember};
+use crate::protocol::{Failure, FirstCause, Generation, Hello, Leave, MemberId, Reason, Stop, ToMember};
 
 impl Coordinator {
     pub(super) fn hello(&mut self, link: LinkId, hello: Hello) {
@@ -19,6 +19,7 @@ impl Coordinator {
             return self.turn_away(link, Stop::Fenced);
         }
         let is_new = known != Some(hello.incarnation);
+        let known_view = hello.generation;
         let old_link = seat.link.take();
         let replaced = is_new && seat.standing == Standing::Live;
         if replaced {
@@ -48,7 +49,26 @@ impl Coordinator {
                 format!("{member} has been started more than {} times", self.rules.max_rank_restarts + 1);
             self.turn_away(link, Stop::Failed(Reason::Other(reason)));
         }
+        self.catch_up(known_view);
         self.welcome(member, is_new && !replaced);
+    }
+
+    /// A coordinator that was started again meets members that have seen newer views than its own: its next one must
+    /// be newer still.
+    fn catch_up(&mut self, seen: Generation) {
+        let never = self.view.is_none() && seen != Generation::default();
+        if seen < self.generation || (seen == self.generation && !never) {
+            return;
+        }
+        self.generation = seen;
+        if self.phase == Phase::Training {
+            return self.reform();
+        }
+        self.generation = seen.next();
+        if let Phase::Forming { status, .. } = &mut self.phase {
+            status.clear();
+        }
+        self.freeze_all();
     }
 
     /// A member is here, by a new connection.

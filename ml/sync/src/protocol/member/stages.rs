@@ -260,7 +260,6 @@ impl Member {
                 self.enter(Stage::Meeting);
             }
             (Stage::Fetching, Call::Join { .. }) => {
-                self.brings = false;
                 self.interrupted = None;
                 let position = self.position.clone();
                 self.over(Ok(Done::Joined(position)));

@@ -119,6 +119,8 @@ impl Member {
         let view_version = self.view.as_ref().map_or(0, |view| view.version);
         self.version = if self.is_sync() { view_version } else { position.round };
         self.position = position;
+        // From now on the trainer's values are overwritten.
+        self.brings = false;
         self.enter(Stage::Fetching);
     }
 

@@ -75,10 +75,10 @@ impl Replica {
             return self.refuse(asker, Refusal::NoSuchVersion { newest: 0 });
         };
         let newest = values.newest.number;
-        if version > newest + 1 {
+        if version > newest.saturating_add(1) {
             return self.refuse(asker, Refusal::NoSuchVersion { newest });
         }
-        if version == newest + 1 {
+        if version == newest.saturating_add(1) {
             let expected = values.newest.parameters.len();
             if let Some(odd) = gradients.iter().find(|gradient| gradient.len() != expected) {
                 let (found, expected) = (odd.len() as u64, expected as u64);
@@ -198,7 +198,7 @@ impl Replica {
                 Pace::Sync if !self.unconfirmed.is_empty() => Found::Later,
                 _ => Found::Now(&values.newest),
             },
-            Wanted::Version(version) if version > newest + 1 => Found::Never,
+            Wanted::Version(version) if version > newest.saturating_add(1) => Found::Never,
             Wanted::Version(version) if version > confirmed => Found::Later,
             // A rank that joins may be overtaken by the leader's steps alone, and gets what there is.
             Wanted::Version(version) => match values.get(version) {

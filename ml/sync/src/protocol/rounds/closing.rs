@@ -54,7 +54,7 @@ impl Rounds {
             totals = totals.plus(Totals { samples: closing.samples, loss: closing.loss });
         }
         ledger.version += 1;
-        ledger.book.count(totals, updates + u64::from(totals.samples > 0));
+        ledger.book.count(totals, updates.saturating_add(u64::from(totals.samples > 0)));
         // Not with the last rows: those who brought them would come once more, the others not.
         let empty = ledger.book.rows() > 0 && closing.values().all(|closing| closing.taken.is_empty());
         let finished = totals.samples == 0 || (empty && ledger.book.is_exhausted());
@@ -84,14 +84,18 @@ impl Rounds {
             return Verdict::Fail(Reason::Other(error.to_string()));
         }
         let some = u64::from(closing.samples > 0);
-        let round = if sync { before.round + some } else { before.round.max(closing.round + some) };
+        let round = if sync {
+            before.round.saturating_add(some)
+        } else {
+            before.round.max(closing.round.saturating_add(some))
+        };
         ledger.book.count(Totals { samples: closing.samples, loss: closing.loss }, round);
         if sync {
             ledger.undo = Some(before);
             ledger.version += 1;
             return Verdict::Tell(vec![self.closed(member, &closing)]);
         }
-        self.clocks.insert(member, closing.round + 1);
+        self.clocks.insert(member, closing.round.saturating_add(1));
         self.closing.insert(member, closing);
         Verdict::Tell(self.let_go())
     }

@@ -21,8 +21,12 @@ pub enum Fault {
     ResetData(MemberId),
     /// The member shall go.
     Drain(MemberId),
+    /// These two cannot reach each other for so long, though both reach the driver.
+    CutPair(MemberId, MemberId, u64),
     /// The driver dies.
     KillCoordinator,
+    /// The driver dies, and is started again after so long.
+    RestartCoordinator(u64),
 }
 
 /// A gang, its data and its fate.
@@ -119,14 +123,18 @@ fn faults(rng: &mut ChaCha8Rng, members: u32, most: usize) -> Vec<(u64, Fault)> 
     let count = rng.random_range(0..=most);
     let fault = |rng: &mut ChaCha8Rng| {
         let member = MemberId(rng.random_range(0..members));
-        match rng.random_range(0..16) {
+        match rng.random_range(0..18) {
             0..=4 => Fault::Kill(member),
             5 => Fault::Vanish(member),
             6 | 7 => Fault::Pause(member, rng.random_range(10..6_000)),
             8 | 9 => Fault::Cut(member, rng.random_range(10..6_000)),
             10..=12 => Fault::ResetControl(member),
             13 | 14 => Fault::ResetData(member),
-            _ => Fault::Drain(member),
+            15 => {
+                Fault::CutPair(member, MemberId(rng.random_range(0..members)), rng.random_range(10..12_000))
+            }
+            16 => Fault::Drain(member),
+            _ => Fault::RestartCoordinator(rng.random_range(10..9_000)),
         }
     };
     (0..count).map(|_| (rng.random_range(0..8_000), fault(rng))).collect()

@@ -51,6 +51,8 @@ pub struct Process<E> {
     /// Stopped: what reaches it, waits.
     pub paused: bool,
     pub backlog: VecDeque<E>,
+    /// Since when a connection to another is tried in vain.
+    pub dialing: BTreeMap<Key, u64>,
     /// Cut off until then.
     pub cut_until: u64,
 }
@@ -82,6 +84,7 @@ impl<E> Process<E> {
             computation: 0,
             paused: false,
             backlog: VecDeque::new(),
+            dialing: BTreeMap::new(),
             cut_until: 0,
         }
     }

@@ -24,6 +24,7 @@ enum Happening {
     LostAtCoordinator(LinkId),
     CoordinatorTick,
     Fault(Fault),
+    StartCoordinator,
     Start(MemberId),
     Resume(Key),
     Redial(Key, Key, Origin),
@@ -63,11 +64,14 @@ struct Link {
 /// What came of a run.
 #[derive(Clone, Debug, Default)]
 pub struct Summary {
+    pub seed: u64,
     pub finished: bool,
     pub views: u64,
     pub kills: u64,
     pub late: u64,
     pub states_lost: u64,
+    /// Why it failed.
+    pub failure: String,
     /// Checkpoints that were written because the driver was lost.
     pub rescues: u64,
 }
@@ -81,6 +85,9 @@ pub struct World {
     number: u64,
     queue: BTreeMap<(u64, u64), Happening>,
     coordinator: Option<Coordinator>,
+    coordinators: u32,
+    /// Pairs that cannot reach each other, until then.
+    apart: BTreeMap<(MemberId, MemberId), u64>,
     links: BTreeMap<LinkId, Link>,
     conns: BTreeMap<u64, Conn>,
     processes: BTreeMap<Key, Process<Reaching>>,
@@ -97,6 +104,8 @@ impl World {
     pub fn new(seed: u64, plan: Plan, trace: bool) -> Self {
         let mut world = Self {
             coordinator: Some(Coordinator::new(plan.rules.clone(), 0)),
+            coordinators: 0,
+            apart: BTreeMap::new(),
             trace,
             rng: ChaCha8Rng::seed_from_u64(seed.wrapping_mul(0x9E37_79B9)),
             now: 0,
@@ -110,7 +119,7 @@ impl World {
             outcome: None,
             served: BTreeMap::new(),
             results: Vec::new(),
-            summary: Summary::default(),
+            summary: Summary { seed, ..Summary::default() },
             plan,
         };
         let plan = world.plan.clone();
@@ -152,6 +161,7 @@ impl World {
             Some(Outcome::Failed(cause)) => {
                 assert!(!cause.reason.is_empty());
                 assert!(!self.plan.faults.is_empty(), "{cause:?}");
+                self.summary.failure.clone_from(&cause.reason);
             }
             Some(Outcome::Cancelled) => panic!("nobody has cancelled"),
             None => assert!(self.coordinator.is_none(), "no outcome"),
@@ -217,6 +227,19 @@ impl World {
                 }
             }
             Happening::Fault(fault) => self.fault(fault),
+            Happening::StartCoordinator => {
+                self.coordinators += 1;
+                let first = Generation(u64::from(self.coordinators) << 32);
+                let coordinator = Coordinator::new(self.plan.rules.clone(), self.now);
+                self.coordinator = Some(coordinator.starting_at(first));
+                self.at(self.now, Happening::CoordinatorTick);
+                // A driver that starts over has its launcher start what is not there.
+                for member in self.plan.rules.members() {
+                    if self.youngest(member).is_none() && self.lives.contains_key(&member) {
+                        self.at(self.now, Happening::Start(member));
+                    }
+                }
+            }
             Happening::Start(member) => self.start(member),
             Happening::Resume(key) => {
                 let Some(process) = self.processes.get_mut(&key) else { return };
@@ -327,8 +350,15 @@ impl World {
     }
 
     fn lose_conns(&mut self, key: Key) {
-        let lost: Vec<u64> =
-            self.conns.iter().filter(|(_, c)| c.from == key || c.to == key).map(|(id, _)| *id).collect();
+        self.lose_conns_if(|c| c.from == key || c.to == key);
+    }
+
+    fn lose_conns_between(&mut self, one: Key, other: Key) {
+        self.lose_conns_if(|c| (c.from == one && c.to == other) || (c.from == other && c.to == one));
+    }
+
+    fn lose_conns_if(&mut self, is_lost: impl Fn(&Conn) -> bool) {
+        let lost: Vec<u64> = self.conns.iter().filter(|(_, c)| is_lost(c)).map(|(id, _)| *id).collect();
         for id in lost {
             if let Some(Conn { from, origin, to, .. }) = self.conns.remove(&id) {
                 let wait = self.rng.random_range(0..500);
@@ -344,14 +374,34 @@ impl World {
         if asked.is_empty() || self.conns.values().any(|c| (c.from, c.to, c.origin) == (from, to, origin)) {
             return;
         }
-        if self.is_cut(from) || self.is_cut(to) {
-            return self.at(self.now + 100, Happening::Redial(from, to, origin));
+        if self.is_cut(from) || self.is_cut(to) || self.are_apart(from, to) {
+            return self.redial(from, to, origin);
+        }
+        if let Some(process) = self.processes.get_mut(&from) {
+            process.dialing.remove(&to);
         }
         self.number += 1;
         let conn = self.number;
         self.conns.insert(conn, Conn { from, origin, to, last_there: self.now, last_back: self.now });
         for Asked { request, arrays } in asked {
             self.send_request(conn, request, arrays);
+        }
+    }
+
+    fn are_apart(&self, one: Key, other: Key) -> bool {
+        let until = |pair| self.apart.get(&pair).is_some_and(|until| *until > self.now);
+        until((one.0, other.0)) || until((other.0, one.0))
+    }
+
+    /// Tries again soon; after a while the coordinator is told.
+    fn redial(&mut self, from: Key, to: Key, origin: Origin) {
+        let now = self.now;
+        self.at(now + 100, Happening::Redial(from, to, origin));
+        let Some(process) = self.processes.get_mut(&from) else { return };
+        let since = *process.dialing.entry(to).or_insert(now);
+        if now >= since + self.plan.rules.reconnect_ms {
+            let actions = process.member.unreachable(to.0);
+            self.do_member(from, actions);
         }
     }
 
@@ -706,6 +756,20 @@ impl World {
                 let links: Vec<LinkId> = self.links.keys().copied().collect();
                 return links.into_iter().for_each(|link| self.lose_link(link, 50));
             }
+            Fault::RestartCoordinator(after) => {
+                if self.outcome.is_none() && self.coordinator.is_some() {
+                    self.coordinator = None;
+                    let links: Vec<LinkId> = self.links.keys().copied().collect();
+                    links.into_iter().for_each(|link| self.lose_link(link, 50));
+                    self.at(self.now + after, Happening::StartCoordinator);
+                }
+                return;
+            }
+            Fault::CutPair(one, other, for_ms) => {
+                self.apart.insert((one, other), self.now + for_ms);
+                let (Some(one), Some(other)) = (self.youngest(one), self.youngest(other)) else { return };
+                return self.lose_conns_between(one, other);
+            }
             Fault::Drain(member) => return self.tell_coordinator(Event::Drain(Some(member))),
             Fault::Kill(member)
             | Fault::Vanish(member)
@@ -751,7 +815,7 @@ impl World {
                 }
             }
             Fault::ResetData(_) => self.lose_conns(key),
-            Fault::Drain(_) | Fault::KillCoordinator => {}
+            Fault::Drain(_) | Fault::CutPair(..) | Fault::KillCoordinator | Fault::RestartCoordinator(_) => {}
         }
     }
 }
