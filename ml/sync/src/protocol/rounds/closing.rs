@@ -56,8 +56,7 @@ impl Rounds {
         ledger.version += 1;
         ledger.book.count(totals, updates.saturating_add(u64::from(totals.samples > 0)));
         // Not with the last rows: those who brought them would come once more, the others not.
-        let empty = ledger.book.rows() > 0 && closing.values().all(|closing| closing.taken.is_empty());
-        let finished = totals.samples == 0 || (empty && ledger.book.is_exhausted());
+        let finished = totals.samples == 0;
         let position = ledger.book.position().clone();
         let told = closing.into_iter().map(|(member, closing)| {
             let lease = self.lease(member, closing.want);

@@ -5,7 +5,7 @@ use super::{
     trainer::{Checkpoint, Trainer},
 };
 use crate::{
-    OptimizerKind, OptimizerSettings,
+    OptimizerKind, OptimizerSettings, Reduction,
     protocol::{
         Incarnation, LinkId, Member, MemberId, MemberSettings, Replica, ReplicaSettings, ShardId,
         ShardRequest, Values, View,
@@ -62,6 +62,7 @@ impl<E> Process<E> {
         let optimizer = OptimizerSettings {
             optimizer: OptimizerKind::Sgd,
             learning_rate: 1.0,
+            reduction: Reduction::Sum,
             ..OptimizerSettings::default()
         };
         let settings = ReplicaSettings { optimizer, pace: plan.rules.pace, delay_compensation: 0.0 };

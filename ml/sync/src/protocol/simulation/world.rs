@@ -8,7 +8,7 @@ use super::{
 use crate::{
     Error, Lease,
     protocol::{
-        Action, Answer, Ask, Begin, Call, Caller, Coordinator, Event, Generation, Incarnation, LinkId,
+        Action, Answer, Begin, Call, Caller, Coordinator, Event, Generation, Incarnation, LinkId,
         MemberAction, MemberId, Outcome, Pace, Payload, ReplicaAction, ShardId, ShardReply, ShardRequest,
         ToCoordinator, ToMember, Values,
     },
@@ -25,6 +25,8 @@ enum Happening {
     CoordinatorTick,
     Fault(Fault),
     StartCoordinator,
+    /// The launcher has noticed that a member's task is gone.
+    Rebind(MemberId),
     Start(MemberId),
     Resume(Key),
     Redial(Key, Key, Origin),
@@ -227,6 +229,11 @@ impl World {
                 }
             }
             Happening::Fault(fault) => self.fault(fault),
+            Happening::Rebind(member) => {
+                if self.youngest(member).is_none() {
+                    self.start(member);
+                }
+            }
             Happening::StartCoordinator => {
                 self.coordinators += 1;
                 let first = Generation(u64::from(self.coordinators) << 32);
@@ -526,16 +533,7 @@ impl World {
                 MemberAction::Ask { holder, request, payload } => {
                     let arrays = match payload {
                         Payload::Nothing => Vec::new(),
-                        Payload::Gradient(range) => {
-                            // The shard divides by the samples: what it adds is the sum.
-                            let samples = match request.ask {
-                                Ask::Push { samples, .. } if self.plan.rules.pace != Pace::Sync => {
-                                    samples as f32
-                                }
-                                _ => 1.0,
-                            };
-                            vec![Arc::new(process.gradient[range].iter().map(|g| g * samples).collect())]
-                        }
+                        Payload::Gradient(range) => vec![Arc::new(process.gradient[range].to_vec())],
                         Payload::Start(range) => vec![Arc::new(process.parameters[range].to_vec())],
                     };
                     let view = process.view.as_ref().expect("asks in a view");
@@ -720,8 +718,7 @@ impl World {
             let first = lease.block_rows(self.plan.rows).start;
             lease.visits.clone().for_each(|visit| process.gradient[first + visit] -= 1.0);
         }
-        // Shards divide by the samples of all ranks: one sample in all makes the mean the sum.
-        let samples = if sync { u64::from(process.member.place().leads()) } else { u64::from(visits > 0) };
+        let samples = visits as u64;
         if !sync {
             process.gradient.iter_mut().zip(&process.unpushed).for_each(|(g, u)| *g += u);
             if samples > 0 && !process.member.pushes_next() {
@@ -780,6 +777,10 @@ impl World {
         };
         let Some(key) = self.youngest(member) else { return };
         let now = self.now;
+        if let Fault::Kill(_) | Fault::Vanish(_) = fault {
+            // Whatever the coordinator says.
+            self.at(now + 20_000, Happening::Rebind(member));
+        }
         let Some(process) = self.processes.get_mut(&key) else { return };
         match fault {
             Fault::Kill(_) => {
