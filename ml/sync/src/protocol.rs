@@ -40,3 +40,6 @@ pub use replica::{Caller, Replica, ReplicaAction, ReplicaSettings, Values};
 pub use rules::{Pace, Rules};
 pub use shard_messages::{Answer, Ask, Refusal, ShardReply, ShardRequest, Wanted};
 pub use view::{Attendant, Begin, Holders, Placement, View};
+
+#[cfg(test)]
+mod wire_tests;

@@ -105,3 +105,77 @@ fn level(holders: &mut [Holders], serving: &[&Candidate], load: &mut BTreeMap<Me
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use proptest::prelude::*;
+
+    fn candidates(members: &[u32]) -> Vec<Candidate> {
+        let candidate = |member: &u32| Candidate {
+            member: MemberId(*member),
+            host: format!("host-{}", member / 2),
+            serves: true,
+        };
+        members.iter().map(candidate).collect()
+    }
+
+    fn fresh(shards: usize, members: &[u32]) -> Placement {
+        place(&Placement::default(), &vec![Holding::default(); shards], &candidates(members)).unwrap()
+    }
+
+    /// All holders that are still there have their shard.
+    fn held(placement: &Placement, members: &[u32]) -> Vec<Holding> {
+        let have = |h: &Holders| {
+            let holders = std::iter::once(h.primary).chain(h.backup);
+            holders.filter(|member| members.contains(&member.0)).collect()
+        };
+        placement.holders.iter().map(|h| Holding { version: 5, have: have(h) }).collect()
+    }
+
+    #[test]
+    fn a_fresh_gang_is_balanced_and_copies_are_on_other_hosts() {
+        let placement = fresh(4, &[0, 1, 2, 3]);
+        let mut primaries: Vec<u32> = placement.holders.iter().map(|h| h.primary.0).collect();
+        primaries.sort_unstable();
+        assert_eq!(primaries, [0, 1, 2, 3]);
+        assert!(placement.holders.iter().all(|h| h.primary.0 / 2 != h.backup.unwrap().0 / 2 && !h.copy));
+    }
+
+    #[test]
+    fn an_orphan_goes_to_its_backup_and_the_others_stay() {
+        let before = fresh(3, &[0, 2, 4]);
+        let orphan = before.holders.iter().position(|h| h.primary == MemberId(2)).unwrap();
+        let after = place(&before, &held(&before, &[0, 4]), &candidates(&[0, 4])).unwrap();
+        assert_eq!(Some(after.holders[orphan].primary), before.holders[orphan].backup);
+        for (shard, (a, b)) in after.holders.iter().zip(&before.holders).enumerate() {
+            assert!(shard == orphan || a.primary == b.primary, "shard {shard} has moved for nothing");
+            assert_eq!(a.version, 5);
+            assert_eq!(a.copy, b.primary == MemberId(2) || b.backup == Some(MemberId(2)));
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn every_shard_is_held_by_those_who_have_it(
+            shards in 1_usize..6,
+            first in prop::collection::btree_set(0_u32..6, 1..6),
+            second in prop::collection::btree_set(0_u32..6, 1..6),
+        ) {
+            let (first, second): (Vec<u32>, Vec<u32>) = (first.into_iter().collect(), second.into_iter().collect());
+            let before = fresh(shards, &first);
+            let holdings = held(&before, &second);
+            if holdings.iter().any(|h| h.have.is_empty()) {
+                return Ok(());
+            }
+            let after = place(&before, &holdings, &candidates(&second)).unwrap();
+            for (holders, holding) in after.holders.iter().zip(&holdings) {
+                prop_assert!(holding.have.contains(&holders.primary));
+                prop_assert_ne!(Some(holders.primary), holders.backup);
+                prop_assert_eq!(holders.backup.is_some(), second.len() > 1);
+                prop_assert_eq!(holders.copy, holders.backup.is_some_and(|b| !holding.have.contains(&b)));
+            }
+        }
+    }
+}

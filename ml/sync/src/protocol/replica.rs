@@ -329,3 +329,6 @@ impl Replica {
         vec![self.reply(to, Answer::Refused(refusal), Vec::new())]
     }
 }
+
+#[cfg(test)]
+mod tests;
