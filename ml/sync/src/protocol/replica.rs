@@ -167,6 +167,21 @@ impl Replica {
         self.shard
     }
 
+    /// It serves in this view, and no other is being formed.
+    #[cfg(test)]
+    pub(super) fn is_in(&self, generation: Generation) -> bool {
+        self.stamp.generation == generation && !self.frozen
+    }
+
+    /// The parameters of a version, if they are here.
+    #[cfg(test)]
+    pub(super) fn parameters(&self, version: u64) -> Option<Values> {
+        self.values
+            .as_ref()
+            .and_then(|values| values.get(version))
+            .map(|version| Arc::clone(&version.parameters))
+    }
+
     /// What could be served of the shard; none without values.
     pub fn status(&self) -> Option<ReplicaStatus> {
         self.values.as_ref().map(|values| ReplicaStatus {

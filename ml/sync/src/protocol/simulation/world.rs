@@ -572,16 +572,30 @@ impl World {
         }
     }
 
+    /// One primary serves a shard in a view, and what it serves its backup has.
+    fn check_served(&mut self, key: Key, shard: ShardId, version: u64, values: &Values) {
+        let Some(view) = self.processes.get(&key).map(|p| p.view.clone().expect("serves in a view")) else {
+            return;
+        };
+        let server = *self.served.entry((view.generation, shard)).or_insert(key);
+        assert_eq!(server, key, "two primaries serve {shard} in {}", view.generation);
+        let Some(backup) = view.placement.holders[shard.index()].backup else { return };
+        let backup = (backup, view.attendant(backup).unwrap().incarnation);
+        let same_view =
+            |p: &&Process<Reaching>| p.view.as_ref().is_some_and(|v| v.generation == view.generation);
+        let Some(process) = self.processes.get(&backup).filter(same_view) else { return };
+        if self.is_sync() && process.replicas[shard.index()].is_in(view.generation) {
+            let copy = process.replicas[shard.index()].parameters(version);
+            assert_eq!(copy.as_ref(), Some(values), "{shard} at version {version}: {key:?} and its backup");
+        }
+    }
+
     fn do_replica(&mut self, key: Key, shard: usize, actions: Vec<ReplicaAction>) {
         for action in actions {
             match action {
                 ReplicaAction::Reply { to: Caller(id), reply, arrays } => {
-                    if let (Answer::Parameters { .. }, Some(process)) =
-                        (&reply.answer, self.processes.get(&key))
-                    {
-                        let generation = process.view.as_ref().expect("serves in a view").generation;
-                        let server = *self.served.entry((generation, reply.shard)).or_insert(key);
-                        assert_eq!(server, key, "two primaries serve {} in {generation}", reply.shard);
+                    if let Answer::Parameters { version } = reply.answer {
+                        self.check_served(key, reply.shard, version, &arrays[0]);
                     }
                     let delay = self.delay();
                     let now = self.now;
