@@ -185,9 +185,8 @@ fn a_gang_waits_for_others_and_starts_when_they_end() {
 fn a_job_that_takes_long_is_cancelled_within_seconds() {
     let cluster = Cluster::start(2, 2);
     let ticks = cluster.work.path().join("ticks");
-    let slow =
-        cluster.probe(&["slow", ticks.to_str().unwrap()]).stdout(Stdio::piped()).stderr(Stdio::piped());
-    let slow = slow.spawn().unwrap();
+    let mut slow = cluster.probe(&["slow", ticks.to_str().unwrap()]);
+    let slow = slow.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let ticked = || std::fs::metadata(&ticks).map_or(0, |file| file.len());
     wait_for("the job at work", || (ticked() >= 8).then_some(()));
     let job = cluster.job("the job", |job| job["phase"] == "running");

@@ -33,6 +33,7 @@ use std::{
 use tokio::{runtime::Handle, sync::Notify};
 use tonic::transport::{Channel, Endpoint};
 use uuid::Uuid;
+use voxelflow_dataset::cause_in;
 
 /// How long the scheduler may be silent while a job runs.
 const SILENCE: Duration = Duration::from_secs(8);
@@ -335,6 +336,10 @@ pub(crate) fn cause(text: &str) -> String {
         "Shared error: ",
         "General error: ",
     ];
+    // Ballista writes errors as their Debug text.
+    if let Some(cause) = cause_in(text) {
+        return cause.to_owned();
+    }
     let mut rest = text.trim();
     loop {
         let before = rest;

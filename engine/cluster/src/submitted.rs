@@ -1,13 +1,15 @@
-//! The top of every plan that is sent to a cluster: it changes nothing, and belongs to this build, so that a
-//! scheduler of another build refuses also a plan that has no other node of ours.
+//! The top of every plan that is sent to a cluster: rows go through it as they are, errors in words. It belongs to
+//! this build, so that a scheduler of another build refuses also a plan that has no other node of ours.
 
 use arrow::datatypes::SchemaRef;
+use ballista_core::error::BallistaError;
 use datafusion::{
-    error::Result,
-    physical_plan::{ExecutionPlan, SendableRecordBatchStream},
+    error::{DataFusionError, Result},
+    physical_plan::{ExecutionPlan, SendableRecordBatchStream, stream::RecordBatchStreamAdapter},
 };
+use futures::TryStreamExt;
 use serde::{Deserialize, Serialize};
-use std::{fmt, sync::Arc};
+use std::{error::Error as StdError, fmt, sync::Arc};
 use voxelflow_dataset::{
     NodeCodec,
     nodes::{
@@ -42,6 +44,56 @@ impl UnaryOperator for Submitted {
         f.write_str(&self.by)
     }
     fn run(&self, task: UnaryTask) -> Result<SendableRecordBatchStream> {
-        Ok(task.rows)
+        let schema = Arc::clone(&task.schema);
+        Ok(Box::pin(RecordBatchStreamAdapter::new(schema, task.rows.map_err(in_words))))
+    }
+}
+
+/// An error as one of ours, whose cause is found again in the text that Ballista makes of it; what Ballista looks
+/// into, to fetch or to try again, stays as it is.
+fn in_words(error: DataFusionError) -> DataFusionError {
+    if matches!(error.find_root(), DataFusionError::IoError(_)) || is_of_ballista(&error) {
+        return error;
+    }
+    voxelflow_dataset::Error::from(error).into()
+}
+
+fn is_of_ballista(error: &(dyn StdError + 'static)) -> bool {
+    error.is::<BallistaError>() || error.source().is_some_and(is_of_ballista)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use arrow::error::ArrowError;
+    use voxelflow_dataset::cause_in;
+
+    #[test]
+    fn a_cause_survives_the_text_that_ballista_makes_of_it() {
+        let told = |error| {
+            format!("stage 1 failed: {:?}", BallistaError::DataFusionError(Box::new(in_words(error))))
+        };
+        let function = voxelflow_dataset::Error::Function {
+            partition: 2,
+            partitions: 4,
+            function: "careless".into(),
+            location: "a.rs:3".into(),
+            reason: "\"⟧\"\nis no number".into(),
+        };
+        let words = function.to_string();
+        let shared = DataFusionError::Shared(Arc::new(function.into()));
+        assert_eq!(cause_in(&told(shared)), Some(words.as_str()));
+        let divided = DataFusionError::ArrowError(Box::new(ArrowError::DivideByZero), None);
+        assert_eq!(cause_in(&told(divided)), Some("Arrow error: Divide by zero error"));
+    }
+
+    #[test]
+    fn what_ballista_looks_into_stays() {
+        let io = DataFusionError::IoError(std::io::Error::other("reset"));
+        assert!(matches!(in_words(io), DataFusionError::IoError(_)));
+        let fetch = BallistaError::FetchFailed("cpu-1".into(), 1, 2, "gone".into());
+        let wrapped = DataFusionError::Shared(Arc::new(DataFusionError::External(Box::new(fetch))));
+        assert!(is_of_ballista(&in_words(wrapped)));
     }
 }

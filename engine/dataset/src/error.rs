@@ -2,13 +2,13 @@
 
 use crate::StageError;
 use datafusion::{arrow::error::ArrowError, error::DataFusionError};
-use std::{error::Error as StdError, sync::Arc};
+use std::{error::Error as StdError, fmt, sync::Arc};
 
 /// Result of this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// What can go wrong in a dataset. Cheap to clone, so that a fault in a chain of verbs can wait for the action.
-#[derive(Clone, Debug, thiserror::Error)]
+#[derive(Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// A verb does not fit its input; found when the plan is made.
@@ -105,6 +105,23 @@ pub enum Error {
         /// Why.
         source_error: Arc<DataFusionError>,
     },
+}
+
+/// Stand around an error's text in its `Debug` text.
+const BRACKETS: [char; 2] = ['⟦', '⟧'];
+
+/// The message, in brackets: an error that comes from an executor comes as the `Debug` text of all that was wrapped
+/// around it, in which [`cause_in`] finds it again.
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}{self}{}", BRACKETS[0], BRACKETS[1])
+    }
+}
+
+/// The message of an error of ours within the `Debug` text of another error.
+pub fn cause_in(text: &str) -> Option<&str> {
+    let (_, rest) = text.split_once(BRACKETS[0])?;
+    rest.rsplit_once(BRACKETS[1]).map(|(cause, _)| cause)
 }
 
 impl Error {

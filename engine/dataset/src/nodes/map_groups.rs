@@ -187,6 +187,8 @@ fn group_stream(rows: SendableRecordBatchStream, groups: Groups) -> impl Stream<
                     groups.close(&mut ready)?;
                 }
             }
+            // As in map_partitions: a task that was cancelled ends here.
+            tokio::task::yield_now().await;
         }
     })
 }

@@ -154,6 +154,8 @@ fn map_stream(
                 Some(Ok(batch)) if discard => caller.call_for_effect(batch)?,
                 Some(Ok(batch)) => ready.extend(caller.call(batch)?),
             }
+            // A function may take long, and its rows may always be there: a task that was cancelled ends here.
+            tokio::task::yield_now().await;
         }
     })
 }
