@@ -9,22 +9,18 @@
 //! that the epoch is finished. When the gang changes, all of its ranks, old and new, take up from the position that
 //! `join` gives: nothing below depends on what only one of them knows.
 
+mod epoch;
+mod step;
+
 use crate::{
     checkpoint::{Checkpoint, Checkpoints},
     objective::Objective,
     visits::Visits,
 };
-use std::{
-    ops::Range,
-    time::{Duration, Instant},
-};
-use voxelflow_stage::{EpochRecord, Error, Gang, History, Result, SeriesFeed, StepRecord};
-use voxelflow_sync::{Consistency, Contribution, Position, Round, Start};
-
-/// Rows, over all ranks, that the loss before the first step is taken of.
-const INITIAL_ROWS: usize = 1024;
-/// Rows evaluated at once.
-const EVALUATION_ROWS: usize = 256;
+use std::time::Instant;
+use step::Split;
+use voxelflow_stage::{Error, Gang, History, Result, SeriesFeed};
+use voxelflow_sync::{Consistency, Position, Start};
 
 /// What training gives, the same parameters on every rank.
 #[derive(Clone, Debug)]
@@ -85,14 +81,6 @@ struct Trainer<'a> {
     split: Split,
     /// When the epoch began.
     began: Instant,
-}
-
-/// Where the time of a step goes.
-#[derive(Clone, Copy, Debug, Default)]
-struct Split {
-    feed: Duration,
-    compute: Duration,
-    sync: Duration,
 }
 
 impl<'a> Trainer<'a> {
@@ -232,170 +220,9 @@ impl<'a> Trainer<'a> {
         progress.started(rows.min(rounds.saturating_mul(of_a_round)));
     }
 
-    /// Mean loss on a bounded number of rows, spread over the ranks.
-    fn initial_loss(&mut self) -> Result<f64> {
-        let place = self.gang.sync.place();
-        let share = place.share(self.feed.rows());
-        let rows = share.start..share.end.min(share.start + INITIAL_ROWS.div_ceil(place.of));
-        let n = rows.len();
-        let loss = evaluate(self.objective, &self.parameters, self.feed, rows, &mut self.series)?;
-        let mut sums = [loss, n as f64];
-        self.gang.sync.sum(&mut sums)?;
-        Ok(sums[0] / sums[1])
-    }
-
-    /// The leader trains alone, the others wait.
-    fn warm_up(&mut self) -> Result<()> {
-        let settings = &self.gang.settings;
-        let steps = settings.max_steps.map_or(settings.sync.warm_up, |most| settings.sync.warm_up.min(most));
-        let begun = self.position.epoch > 0 || !self.position.at_epoch_start();
-        if begun || self.position.round >= steps {
-            return Ok(());
-        }
-        let place = self.gang.sync.place();
-        if place.leads() {
-            for step in self.position.round..steps {
-                let rows = self.visits.of_warm_up(step, place.of, self.minibatch());
-                if !rows.is_empty() {
-                    self.step(&rows, &[], true)?;
-                }
-            }
-        }
-        self.synchronise()?;
-        self.step = self.position.round;
-        Ok(())
-    }
-
     fn synchronise(&mut self) -> Result<()> {
         self.gang.sync.synchronise(&mut self.parameters)?;
         self.position = self.gang.sync.position();
-        Ok(())
-    }
-
-    /// The leases of an epoch, until no rank has any.
-    fn epoch(&mut self) -> Result<()> {
-        self.began = Instant::now();
-        let every = self.gang.settings.checkpoint_steps;
-        loop {
-            if self.enough() {
-                return if self.in_rounds() && self.keeps_checkpoints() { self.save() } else { Ok(()) };
-            }
-            let lease = self.gang.sync.lease(self.minibatch())?;
-            let rows = lease.as_ref().map(|lease| self.visits.of(lease)).unwrap_or_default();
-            let minibatch = self.minibatch();
-            let next = lease.map(|lease| self.visits.after(&lease, minibatch)).unwrap_or_default();
-            let round = self.step(&rows, &next, false)?;
-            if rows.is_empty() && round.finished {
-                return Ok(());
-            }
-            if every > 0 && self.in_rounds() && round.samples > 0 && self.step.is_multiple_of(every) {
-                self.save()?;
-            }
-        }
-    }
-
-    /// One minibatch, and the round that it is part of; `next` will probably be the minibatch after it.
-    fn step(&mut self, rows: &[usize], next: &[usize], alone: bool) -> Result<Round> {
-        self.gang.check_cancelled()?;
-        let clock = Instant::now();
-        self.series.resize(rows.len() * self.objective.time_points(), 0.0);
-        self.feed.read(rows, &mut self.series)?;
-        let fed = clock.elapsed();
-        self.feed.prefetch(next);
-        let loss = if rows.is_empty() {
-            self.gradient.fill(0.0);
-            0.0
-        } else {
-            self.objective.gradient(&self.parameters, &self.series, &mut self.gradient)?
-        };
-        self.check_finite(rows, loss)?;
-        let computed = clock.elapsed();
-        let contribution = Contribution { gradient: &self.gradient, samples: rows.len() as u64, loss };
-        let round = if alone {
-            self.gang.sync.step_alone(&mut self.parameters, contribution)?
-        } else {
-            self.gang.sync.step(&mut self.parameters, contribution)?
-        };
-        self.samples += rows.len() as u64;
-        self.split.feed += fed;
-        self.split.compute += computed - fed;
-        self.split.sync += clock.elapsed() - computed;
-        if round.samples > 0 {
-            self.record(&round);
-        }
-        Ok(round)
-    }
-
-    fn record(&mut self, round: &Round) {
-        let split = std::mem::take(&mut self.split);
-        let record = StepRecord {
-            epoch: self.position.epoch,
-            step: self.step,
-            samples: round.samples,
-            loss: round.loss / round.samples as f64,
-            staleness: round.staleness,
-            feed_seconds: split.feed.as_secs_f64(),
-            compute_seconds: split.compute.as_secs_f64(),
-            sync_seconds: split.sync.as_secs_f64(),
-        };
-        self.step += 1;
-        self.history.steps.push(record);
-        if let Some(progress) = self.progress() {
-            progress.step(&record);
-        }
-    }
-
-    /// A NaN would spread to every rank with the next update, so it stops here, with its cause if that is a row.
-    fn check_finite(&self, rows: &[usize], loss: f64) -> Result<()> {
-        let gradient_is_finite = || self.gradient.iter().all(|g| g.is_finite());
-        if loss.is_finite() && gradient_is_finite() {
-            return Ok(());
-        }
-        let rank = self.gang.sync.rank();
-        let time_points = self.objective.time_points();
-        if let Some(at) = self.series.iter().position(|v| !v.is_finite()) {
-            let row = rows.get(at / time_points).copied().unwrap_or_default();
-            let reason = format!(
-                "row {row} is not finite at time point {}; drop such series, or repair them, before training",
-                at % time_points
-            );
-            return Err(Error::Data { what: "training rows".into(), reason });
-        }
-        let what = if loss.is_finite() { "gradient" } else { "loss" };
-        Err(voxelflow_sync::Error::NotFinite { rank, what, step: self.step }.into())
-    }
-
-    /// What the epoch before gave. Comes at the start of the next one, so that a gang that changes in the middle of it
-    /// does it again as a whole.
-    fn close_epoch(&mut self) -> Result<()> {
-        let epoch = self.position.epoch - 1;
-        let mut sums = [0.0; 2];
-        if let Some(feed) = &mut self.validation {
-            let rows = self.gang.sync.place().share(feed.rows());
-            sums[1] = rows.len() as f64;
-            sums[0] = evaluate(self.objective, &self.parameters, *feed, rows, &mut self.series)?;
-            self.gang.sync.sum(&mut sums)?;
-        }
-        let known = self.history.epochs.iter().any(|record| record.epoch == epoch);
-        if !known {
-            let trained = self.position.previous;
-            let record = EpochRecord {
-                epoch,
-                samples: trained.samples,
-                loss: trained.loss / (trained.samples as f64).max(1.0),
-                validation_loss: (sums[1] > 0.0).then(|| sums[0] / sums[1]),
-                seconds: self.began.elapsed().as_secs_f64(),
-            };
-            self.history.epochs.push(record);
-            if let Some(progress) = self.progress() {
-                progress.epoch(&record);
-            }
-        }
-        let every = self.gang.settings.checkpoint_every;
-        // An epoch that `max_steps` cut short was saved where it was cut.
-        if every > 0 && self.position.epoch.is_multiple_of(every) && !self.enough() {
-            self.save()?;
-        }
         Ok(())
     }
 
@@ -437,24 +264,6 @@ impl<'a> Trainer<'a> {
     fn progress(&self) -> Option<&dyn voxelflow_stage::ProgressSink> {
         self.gang.progress.as_deref().filter(|_| self.gang.sync.place().leads())
     }
-}
-
-/// The loss summed over `rows` of `feed`.
-fn evaluate(
-    objective: &mut dyn Objective,
-    parameters: &[f32],
-    feed: &mut dyn SeriesFeed,
-    rows: Range<usize>,
-    series: &mut Vec<f32>,
-) -> Result<f64> {
-    let mut sum = 0.0;
-    for start in rows.clone().step_by(EVALUATION_ROWS) {
-        let chunk: Vec<usize> = (start..rows.end.min(start + EVALUATION_ROWS)).collect();
-        series.resize(chunk.len() * objective.time_points(), 0.0);
-        feed.read(&chunk, series)?;
-        sum += objective.loss(parameters, series)?;
-    }
-    Ok(sum)
 }
 
 /// A hash of all that must be equal for a run to go on where another stopped. The number of epochs and of ranks may

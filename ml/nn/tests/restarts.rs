@@ -413,7 +413,8 @@ fn local_steps_go_on_from_a_checkpoint_to_the_bit() {
                 (t.checkpoints, t.settings.max_steps) = (Some(folder), Some(most));
                 (t.settings.epochs, t.settings.checkpoint_steps) = (100, 4);
                 (t.settings.sync.local_steps, t.settings.sync.outer) = (3, outer);
-                t.settings.sync.optimizer.optimizer = optimizer;
+                let rule = &mut t.settings.sync.optimizer;
+                (rule.optimizer, rule.learning_rate) = (optimizer, 0.02);
             });
             training.run()
         };
