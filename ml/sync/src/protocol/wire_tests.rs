@@ -165,3 +165,65 @@ fn lives_are_bounded_and_old_ones_fenced() {
         "more lives than allowed, and nobody else: {actions:?}"
     );
 }
+
+/// What it holds may have been undone, and made anew from other gradients, since it was last in.
+#[test]
+fn a_member_that_missed_a_view_gets_its_copy_anew() {
+    let mut rules = Rules::fixed(RunId(1), 2, 1);
+    rules.min_ranks = 1;
+    let mut coordinator = Coordinator::new(rules, 0);
+    let mut say = |now, link, message| {
+        let actions = coordinator.handle(now, Event::Message { link: LinkId(link), message });
+        actions.into_iter().find_map(|action| match action {
+            Action::Send { message: ToMember::View(view), .. } => Some(view),
+            _ => None,
+        })
+    };
+    let status = |generation, newest, valid_in| ToCoordinator::Status {
+        generation: Generation(generation),
+        replicas: vec![ReplicaStatus {
+            shard: ShardId(0),
+            newest,
+            has_previous: true,
+            generation: Generation(valid_in),
+        }],
+    };
+    let join = |generation| ToCoordinator::Join {
+        generation: Generation(generation),
+        n_parameters: 1,
+        rows: 0,
+        position: None,
+    };
+    let closing = |generation, round| ToCoordinator::Closing {
+        generation: Generation(generation),
+        round,
+        samples: 1,
+        loss: 0.0,
+        taken: Vec::new(),
+        alone: false,
+        want: 0,
+    };
+    for link in 0..2 {
+        say(0, link, hello(link as u32));
+    }
+    let nothing = ToCoordinator::Status { generation: Generation(1), replicas: vec![] };
+    say(0, 0, nothing.clone());
+    assert_eq!(say(0, 1, nothing).unwrap().placement.holders[0].primary, MemberId(0));
+    for message in [join(1), closing(1, 0)] {
+        say(0, 0, message.clone());
+        say(0, 1, message);
+    }
+    // Member 1 fails on the way, and member 0 makes version 2 alone.
+    let failure = Failure { reason: "lost".into(), permanent: false, log_tail: Vec::new() };
+    say(0, 1, ToCoordinator::Leave(Leave::Failed(failure)));
+    let alone = say(0, 0, status(2, 1, 1)).unwrap();
+    assert_eq!((alone.version, alone.placement.holders[0].backup), (1, None));
+    say(0, 0, join(2));
+    say(0, 0, closing(2, 1));
+    say(0, 3, hello(1));
+    say(0, 0, closing(2, 2));
+    say(0, 0, status(3, 2, 2));
+    let both = say(0, 3, status(3, 2, 1)).unwrap();
+    let expected = Holders { primary: MemberId(0), backup: Some(MemberId(1)), copy: true, version: 2 };
+    assert_eq!(both.placement.holders, [expected]);
+}
