@@ -155,12 +155,14 @@ fn a_program_runs_on_agents_that_have_never_seen_it() {
     let flags = ["--cores", "2", "--memory-mib", "1024", "--store", store.to_str().unwrap()];
     let mut first = Agent::start(folder.path(), "first", &key, &flags);
     let mut second = Agent::start(folder.path(), "second", &key, &flags);
-    let alone = program("verbs").env("VOXELFLOW_OUT", folder.path().join("here")).output().unwrap();
-    let alone = Ended::from(alone).expect_code(0);
+    // As on executors of its own, which the tests of clusters compare with one process.
+    let mut here = program("verbs");
+    here.env("VOXELFLOW_OUT", folder.path().join("here")).env("VOXELFLOW_EXECUTORS", "2");
+    let here = Ended::from(here.output().unwrap()).expect_code(0);
     let run = |agents: &[&Agent]| -> Ended {
         on_agents("verbs", agents, &key, &folder.path().join("there")).output().unwrap().into()
     };
-    assert_eq!(run(&[&first, &second]).expect_code(0).stdout, alone.stdout);
+    assert_eq!(run(&[&first, &second]).expect_code(0).stdout, here.stdout);
     // The first agent was sent the program, the second found it in the store.
     assert_eq!(files_below(&store).len(), 1);
     assert_eq!(files_below(&store), files_below(&first.work_dir.join("programs")));
@@ -176,7 +178,7 @@ fn a_program_runs_on_agents_that_have_never_seen_it() {
     let hash = files_below(&store).remove(0);
     fs::write(store.join(&hash), "something else").unwrap();
     let third = Agent::start(folder.path(), "third", &key, &flags);
-    assert_eq!(run(&[&third]).expect_code(0).stdout, alone.stdout);
+    assert_eq!(run(&[&third]).expect_code(0).stdout, here.stdout);
     third.log.wait_for("not taken from the store");
 }
 

@@ -190,8 +190,10 @@ async fn chance_and_closures_of_a_session_end_with_it() {
     assert!(entries(&cache).is_empty(), "{:?}", entries(&cache));
 }
 
-/// Ways to lose rows, and what is done to the cache for each.
-const LOSSES: [(&str, fn(&Path)); 5] = [
+/// A way to lose rows, and what is done to the cache for it.
+type Loss = (&'static str, fn(&Path));
+
+const LOSSES: [Loss; 5] = [
     ("a part is gone", |cache| fs::remove_file(&parts(cache)[1]).unwrap()),
     ("a part is cut short", |cache| {
         let part = fs::OpenOptions::new().write(true).open(&parts(cache)[0]).unwrap();
