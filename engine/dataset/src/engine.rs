@@ -52,6 +52,15 @@ impl fmt::Debug for Engine {
     }
 }
 
+/// Makes what stages bring known to a session: their functions, and what their plans look for while they run. An
+/// engine does so itself; the session of an executor has no engine, for what is added up there is the driver's.
+pub fn register_stages(context: &SessionContext, planner: &dyn StagePlanner) {
+    planner.prepare(context.state_ref().write().config_mut());
+    for function in planner.model_functions().into_iter().chain(planner.series_functions()) {
+        context.register_udf(function.as_ref().clone());
+    }
+}
+
 impl Engine {
     /// An engine in this process, on `context` (see [`session_context`](crate::session_context)) that keeps models and persisted
     /// datasets under `work_dir`, which is made when first needed. Functions of the stages are registered.
@@ -94,14 +103,11 @@ impl Engine {
             let state = context.state_ref();
             let mut state = state.write();
             let config = state.config_mut();
-            planner.prepare(config);
             config.set_extension(Arc::clone(&accumulators));
             config.set_extension(Arc::clone(&broadcasts));
             config.set_extension(Arc::new(Runner(Arc::clone(&runner))));
         }
-        for function in planner.model_functions().into_iter().chain(planner.series_functions()) {
-            context.register_udf(function.as_ref().clone());
-        }
+        register_stages(&context, planner.as_ref());
         let shared = Shared {
             context,
             planner,

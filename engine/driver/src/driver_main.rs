@@ -5,11 +5,14 @@ use crate::{
     flags::{ClusterFlags, PartFlags},
 };
 use clap::Parser;
-use std::{env, future::Future, process::ExitCode};
+use std::{env, future::Future, path::PathBuf, pin::Pin, process::ExitCode};
 use voxelflow_dataset::log_tail::start_log;
 
+/// Work of a program. Boxed, so that this crate compiles what runs it once, and not every program again.
+type Work<'a> = Pin<Box<dyn Future<Output = Result<()>> + 'a>>;
+
 /// Runs `work` on a runtime of its own and turns its end into an exit code: 0, 1 (failed) or 2 (wrong input).
-pub fn block_on<F: Future<Output = Result<()>>>(work: F) -> ExitCode {
+pub(crate) fn block_on(work: Work<'_>) -> ExitCode {
     start_log();
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
@@ -17,15 +20,7 @@ pub fn block_on<F: Future<Output = Result<()>>>(work: F) -> ExitCode {
         .thread_stack_size(32 << 20)
         .build();
     let ended = match runtime {
-        Ok(runtime) => runtime.block_on(async {
-            let ended = tokio::select! {
-                ended = work => ended,
-                _ = tokio::signal::ctrl_c() => Err(Error::Interrupted),
-            };
-            // Jobs that nobody waits for any more are cancelled, not left to run.
-            voxelflow_cluster::farewell().await;
-            ended
-        }),
+        Ok(runtime) => runtime.block_on(unless_stopped(work)),
         Err(e) => Err(Error::input("threads", format!("the runtime cannot start: {e}"))),
     };
     match ended {
@@ -40,22 +35,42 @@ pub fn block_on<F: Future<Output = Result<()>>>(work: F) -> ExitCode {
     }
 }
 
-/// What `#[voxelflow::main]` calls. The session writes below `VOXELFLOW_OUT`, or `voxelflow-out/NAME`; it runs on the
-/// cluster `VOXELFLOW_CLUSTER` (whose key is in the file `VOXELFLOW_CLUSTER_KEY`), or on `VOXELFLOW_EXECUTORS` executors of its own. Started with `scheduler` or
-/// `executor` as its first argument, the program is that part of a cluster.
+/// `work` to its end, or until the user stops it.
+async fn unless_stopped(work: Work<'_>) -> Result<()> {
+    let ended = tokio::select! {
+        ended = work => ended,
+        _ = tokio::signal::ctrl_c() => Err(Error::Interrupted),
+    };
+    // Jobs that nobody waits for any more are cancelled, not left to run.
+    voxelflow_cluster::farewell().await;
+    ended
+}
+
+/// What `#[voxelflow::main]` calls. The session writes below `VOXELFLOW_OUT`, or `voxelflow-out/NAME`; it runs on
+/// the cluster `VOXELFLOW_CLUSTER` (whose key is in the file `VOXELFLOW_CLUSTER_KEY`), or on `VOXELFLOW_EXECUTORS`
+/// executors of its own. Started with `scheduler` or `executor` as its first argument, the program is that part of
+/// a cluster.
 pub fn driver_main<F>(name: &str, driver: impl FnOnce(Session) -> F) -> ExitCode
 where
     F: Future<Output = Result<()>>,
 {
     if command::is_part() {
-        let flags = PartFlags::parse();
-        return block_on(command::run_part(flags.part));
+        return run_part();
     }
-    block_on(async {
-        let out =
+    block_on(Box::pin(async { driver(session(name).await?).await }))
+}
+
+fn run_part() -> ExitCode {
+    let flags = PartFlags::parse();
+    block_on(Box::pin(command::run_part(flags.part)))
+}
+
+/// The session of the program `name`.
+fn session(name: &str) -> Pin<Box<dyn Future<Output = Result<Session>> + '_>> {
+    Box::pin(async move {
+        let out: PathBuf =
             env::var_os("VOXELFLOW_OUT").map_or_else(|| format!("{DEFAULT_OUT}/{name}").into(), Into::into);
-        let out: std::path::PathBuf = out;
-        driver(Session::builder().out(out).place(&place_of_environment()?).start().await?).await
+        Session::builder().out(out).place(&place_of_environment()?).start().await
     })
 }
 

@@ -37,7 +37,7 @@ pub use voxelflow_macros::main;
 
 #[doc(hidden)]
 pub mod __private {
-    pub use crate::driver_main::{block_on, driver_main};
+    pub use crate::driver_main::driver_main;
 }
 
 /// What driver programs use.

@@ -14,7 +14,9 @@ use voxelflow_cluster::{
     ClusterAddress, ClusterRunner, LocalCluster, LocalClusterSettings, Secrecy, SessionFactory,
     node::{self, Nodes, NodesConfig, Wish},
 };
-use voxelflow_dataset::{Dataset, Engine, EngineConfig, OptionMap, StagePlanner, build_id, session_state};
+use voxelflow_dataset::{
+    Dataset, Engine, EngineConfig, OptionMap, StagePlanner, build_id, register_stages, session_state,
+};
 use voxelflow_operators::{StageCatalog, extension_planners};
 use voxelflow_tables::{ExportOptions, NIFTI, NiftiTable, NiftiTableFactory, check_export, export_maps};
 
@@ -206,9 +208,8 @@ pub(crate) fn cluster_sessions(config: EngineConfig) -> SessionFactory {
     Arc::new(move || {
         let state = session_state_of(&config).map_err(|e| DataFusionError::External(Box::new(e)))?;
         let context = SessionContext::new_with_state(state);
-        // The engine registers the functions of the stages.
-        let engine = Engine::new(context, stages(), std::env::temp_dir());
-        Ok(engine.context().state())
+        register_stages(&context, stages().as_ref());
+        Ok(context.state())
     })
 }
 

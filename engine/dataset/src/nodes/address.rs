@@ -125,7 +125,7 @@ impl UnaryOperator for AddressRows {
         let UnaryTask { rows, place, schema, .. } = task;
         let (numbers, address, output) = (self.numbers.clone(), self.address, Arc::clone(&schema));
         // Partitions begin their turns at different ones, so that few rows in many partitions are spread too.
-        let mut turn = place.partition;
+        let mut turn = place.partition * numbers.len() / place.partitions.max(1);
         let addressed = rows.map(move |batch| {
             let batch = batch?;
             let number = |_| {

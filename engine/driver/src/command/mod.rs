@@ -14,13 +14,20 @@ mod sql;
 mod synth;
 mod why_waiting;
 
+pub(crate) use cluster_part::{cluster_key, is_part, run as run_part};
+
 use crate::{
     Result,
+    driver_main::block_on,
     flags::{Command, Flags, Part},
 };
-
-pub(crate) use cluster_part::{cluster_key, is_part, run as run_part};
 use clap::CommandFactory;
+use std::process::ExitCode;
+
+/// Does what the flags ask for, and gives the exit code.
+pub fn run(flags: Flags) -> ExitCode {
+    block_on(Box::pin(execute(flags)))
+}
 
 /// Does what the flags ask for.
 ///
