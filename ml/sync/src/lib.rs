@@ -29,14 +29,16 @@ mod position;
 pub mod protocol;
 mod rank;
 mod ring;
-pub mod service;
 mod settings;
 
 pub use collectives::CommunicatorExt;
 pub use communicator::Communicator;
 pub use element::{Element, ReduceOp};
 pub use error::{Error, Result};
-pub use gang::in_process_gang;
+pub use gang::{
+    Deadlines, GangHost, GangSpec, Invitation, Line, Membership, Seat, Signal, Transport, enter,
+    in_process_gang, serve,
+};
 pub use gradient_sync::{Contribution, GradientSync, OptimizerState, Round, Start, Traffic};
 pub use in_process::{InProcessCommunicator, in_process_communicators};
 pub use local_steps::{LocalSteps, with_local_steps};

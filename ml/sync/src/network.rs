@@ -24,7 +24,7 @@ mod seal;
 mod stream;
 
 pub use codec::{PostcardCodec, PostcardDecoder, PostcardEncoder};
-pub use communicator::{Bound, NetworkCommunicator};
+pub use communicator::{Bound, Interrupter, NetworkCommunicator};
 pub use control::{Attendance, ControlServer, Outbox};
 pub use control_client::{ControlClient, ControlEvent};
 pub use credentials::{JobCredentials, Security, Token, server_name};
@@ -33,3 +33,5 @@ pub use listener::{Listener, Visitors};
 pub use mesh::{Direction, Inbox, Mesh};
 pub use seal::{ClusterKey, open, seal};
 pub use stream::{Closer, Payload, TensorStream};
+
+pub(crate) use credentials::random;

@@ -23,6 +23,8 @@ use std::{
     time::{Duration, Instant},
 };
 
+/// After an interruption, messages that are on their way are still waited for as long.
+const LAST_MESSAGES: Duration = Duration::from_secs(2);
 /// Bytes that wait in the queue of one peer.
 const QUEUE: u64 = 256 << 20;
 
@@ -61,6 +63,11 @@ impl Bound {
         self.mesh.address()
     }
 
+    /// For another thread that wants the communicator to wait for nobody any more.
+    pub fn interrupter(&self) -> Interrupter {
+        Interrupter(Arc::clone(&self.shared))
+    }
+
     /// The communicator, once all addresses are known, by rank. All ranks listen by then.
     pub fn meet(self, addresses: &[SocketAddr]) -> NetworkCommunicator {
         let Self { rank, generation, deadline, shared, mesh } = self;
@@ -80,6 +87,17 @@ impl Bound {
             failed,
             traffic,
         }
+    }
+}
+
+/// Ends the waiting of a communicator, as if all its peers had gone.
+#[derive(Clone, Debug)]
+pub struct Interrupter(Arc<Queues>);
+
+impl Interrupter {
+    /// Ends it.
+    pub fn interrupt(&self) {
+        self.0.closing();
     }
 }
 
@@ -255,9 +273,13 @@ impl NetworkCommunicator {
 
     /// The next message, or none when the peer is gone, or the error of the deadline.
     fn wait(&self, from: Rank) -> Option<Option<Vec<u8>>> {
-        let end = Instant::now() + self.deadline;
+        let mut end = Instant::now() + self.deadline;
         let mut state = self.shared.lock();
         loop {
+            let closing = state.closing;
+            if closing {
+                end = end.min(Instant::now() + LAST_MESSAGES);
+            }
             let peer = state.peers.get_mut(from.0)?;
             if let Some(message) = peer.messages.pop_front() {
                 peer.bytes -= message.len() as u64;
@@ -265,10 +287,10 @@ impl NetworkCommunicator {
                 self.shared.changed.notify_all();
                 return Some(Some(message));
             }
-            if peer.is_gone() {
+            let left = end.saturating_duration_since(Instant::now());
+            if peer.is_gone() || (closing && left.is_zero()) {
                 return Some(None);
             }
-            let left = end.saturating_duration_since(Instant::now());
             if left.is_zero() {
                 return None;
             }

@@ -20,7 +20,7 @@ use std::{
     collections::BTreeMap,
     fmt,
     net::{IpAddr, SocketAddr},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
     thread::{self, JoinHandle},
 };
 
@@ -70,40 +70,79 @@ impl fmt::Debug for Mesh {
 struct Peer {
     address: SocketAddr,
     out: Mutex<Option<Outgoing>>,
+    /// Ends the connection also while somebody writes to it.
+    closer: Mutex<Option<Closer>>,
+}
+
+impl Peer {
+    fn new(address: SocketAddr) -> Arc<Self> {
+        Arc::new(Self { address, out: Mutex::default(), closer: Mutex::default() })
+    }
+
+    fn end(&self) {
+        if let Some(closer) = lock(&self.closer).take() {
+            closer.close();
+        }
+    }
 }
 
 struct Outgoing {
     stream: TensorStream,
-    closer: Closer,
     /// Waits for the peer to end it.
     watch: JoinHandle<()>,
 }
 
-impl Outgoing {
-    fn end(mut self) {
+impl Drop for Outgoing {
+    fn drop(&mut self) {
         self.stream.finish();
-        self.closer.close();
-        let _ = self.watch.join();
     }
 }
 
-struct Frames(Arc<dyn Inbox>);
+/// Takes frames; of one member by one connection at a time, so that frames of a later one never overtake.
+struct Frames {
+    inbox: Arc<dyn Inbox>,
+    incoming: Mutex<BTreeMap<u32, Option<Closer>>>,
+    ended: Condvar,
+}
+
+impl Frames {
+    fn leave(&self, member: u32) {
+        lock(&self.incoming).remove(&member);
+        self.ended.notify_all();
+    }
+}
 
 impl Visitors for Frames {
     fn arrived(&self, member: u32) -> Result<(), String> {
-        self.0.arrived(member)
+        let mut incoming = lock(&self.incoming);
+        if let Some(Some(earlier)) = incoming.get(&member) {
+            earlier.close();
+        }
+        incoming = self
+            .ended
+            .wait_while(incoming, |incoming| incoming.contains_key(&member))
+            .unwrap_or_else(PoisonError::into_inner);
+        incoming.insert(member, None);
+        drop(incoming);
+        let arrived = self.inbox.arrived(member);
+        if arrived.is_err() {
+            self.leave(member);
+        }
+        arrived
     }
 
     fn serve(&self, member: u32, stream: &mut TensorStream) -> Result<()> {
+        lock(&self.incoming).insert(member, Some(stream.closer()?));
         // Between frames a peer may be silent for as long as it likes: its silence is noticed by those who wait.
         while let Some(header) = stream.receive_header(None, PAYLOAD_LIMIT, "a frame")? {
-            self.0.frame(member, &header, stream)?;
+            self.inbox.frame(member, &header, stream)?;
         }
         Ok(())
     }
 
     fn left(&self, member: u32, error: Option<Error>) {
-        self.0.ended(member, Direction::In, error);
+        self.inbox.ended(member, Direction::In, error);
+        self.leave(member);
     }
 }
 
@@ -118,7 +157,9 @@ impl Mesh {
     /// [`Error::Connection`] when the address cannot be bound.
     pub fn bind(ip: IpAddr, passport: Passport, inbox: Arc<dyn Inbox>) -> Result<Self> {
         let passport = Arc::new(passport);
-        let listener = Listener::bind(ip, Arc::clone(&passport), Arc::new(Frames(Arc::clone(&inbox))))?;
+        let frames =
+            Frames { inbox: Arc::clone(&inbox), incoming: Mutex::default(), ended: Condvar::default() };
+        let listener = Listener::bind(ip, Arc::clone(&passport), Arc::new(frames))?;
         let address = listener.address();
         Ok(Self { passport, inbox, peers: Mutex::default(), listener: Some(listener), address })
     }
@@ -130,7 +171,6 @@ impl Mesh {
 
     /// Where the peers are now. Connections to those who went or moved end.
     pub fn meet(&self, addresses: impl IntoIterator<Item = (u32, SocketAddr)>) {
-        let fresh = |address| Arc::new(Peer { address, out: Mutex::new(None) });
         let mut gone: Vec<Arc<Peer>> = Vec::new();
         {
             let mut peers = lock(&self.peers);
@@ -140,14 +180,14 @@ impl Mesh {
                     Some(peer) if peer.address == address => peer,
                     moved => {
                         gone.extend(moved);
-                        fresh(address)
+                        Peer::new(address)
                     }
                 };
                 peers.insert(member, peer);
             }
             gone.extend(before.into_values());
         }
-        gone.iter().for_each(|peer| end(peer));
+        gone.iter().for_each(|peer| peer.end());
     }
 
     fn peer(&self, member: u32) -> Result<Arc<Peer>> {
@@ -176,10 +216,9 @@ impl Mesh {
         let mut out = lock(&peer.out);
         let header = Header { member: self.passport.member(), run: self.passport.run(), ..header };
         let sent = self.connected(member, &peer, &mut out)?.stream.send(header, note, payload);
-        if sent.is_err()
-            && let Some(broken) = out.take()
-        {
-            broken.closer.close();
+        if sent.is_err() {
+            peer.end();
+            *out = None;
         }
         sent
     }
@@ -191,11 +230,9 @@ impl Mesh {
         out: &'a mut Option<Outgoing>,
     ) -> Result<&'a mut Outgoing> {
         // A connection that the peer has ended is made anew: the peer may be back.
-        if let Some(ended) = out.take_if(|out| out.watch.is_finished()) {
-            ended.end();
-        }
+        drop(out.take_if(|out| out.watch.is_finished()));
         if out.is_none() {
-            *out = Some(self.make(member, peer.address)?);
+            *out = Some(self.make(member, peer)?);
         }
         out.as_mut().ok_or_else(|| Error::Connection {
             peer: format!("member {member}"),
@@ -204,9 +241,10 @@ impl Mesh {
         })
     }
 
-    fn make(&self, member: u32, address: SocketAddr) -> Result<Outgoing> {
-        let mut stream = self.passport.connect(address, member)?;
+    fn make(&self, member: u32, peer: &Peer) -> Result<Outgoing> {
+        let mut stream = self.passport.connect(peer.address, member)?;
         let (closer, watched) = (stream.closer()?, stream.watched()?);
+        *lock(&peer.closer) = Some(closer);
         let inbox = Arc::clone(&self.inbox);
         let watch = move || {
             watched.wait_for_end();
@@ -218,13 +256,7 @@ impl Mesh {
             what: "connecting",
             reason: format!("no thread for it: {e}"),
         })?;
-        Ok(Outgoing { stream, closer, watch })
-    }
-}
-
-fn end(peer: &Peer) {
-    if let Some(out) = lock(&peer.out).take() {
-        out.end();
+        Ok(Outgoing { stream, watch })
     }
 }
 
@@ -232,7 +264,13 @@ impl Drop for Mesh {
     fn drop(&mut self) {
         self.inbox.closing();
         let peers = std::mem::take(&mut *lock(&self.peers));
-        peers.values().for_each(|peer| end(peer));
+        for peer in peers.values() {
+            // In good order, unless somebody writes right now.
+            if let Ok(mut out) = peer.out.try_lock() {
+                *out = None;
+            }
+            peer.end();
+        }
         self.listener = None;
     }
 }

@@ -29,6 +29,9 @@ impl Coordinator {
         let Some(mut placement) = place(&previous, &holdings, &candidates) else {
             return self.fail(None, &Reason::Other("nobody is left that may hold shards".into()));
         };
+        if !self.rules.copies {
+            placement.holders.iter_mut().for_each(|holders| (holders.backup, holders.copy) = (None, false));
+        }
         let version = match begin {
             Begin::Held => holdings.iter().map(|h| h.version).max().unwrap_or_default(),
             Begin::Bring { .. } => self.rounds.version() + u64::from(lost),
@@ -47,7 +50,7 @@ impl Coordinator {
         let generation = self.generation;
         let view = View { generation, members, placement, version, begin };
         self.rounds.enter(&view);
-        self.actions.push(Action::Note(in_words(&view)));
+        self.actions.push(Action::Note(in_words(&view, self.rules.copies)));
         for member in view.members.iter().map(|attendant| attendant.member) {
             self.send(member, ToMember::View(view.clone()));
         }
@@ -136,7 +139,7 @@ impl Coordinator {
     }
 }
 
-fn in_words(view: &View) -> String {
+fn in_words(view: &View, copies: bool) -> String {
     let ranks: Vec<String> = view.ranks().map(|rank| rank.0.to_string()).collect();
     let begin = match view.begin {
         Begin::Held => format!("goes on from version {}", view.version),
@@ -145,7 +148,7 @@ fn in_words(view: &View) -> String {
             "has lost parameters with all their holders; it begins with the leader's newest checkpoint".into()
         }
     };
-    let alone = view.placement.holders.iter().position(|h| h.backup.is_none());
+    let alone = view.placement.holders.iter().position(|h| h.backup.is_none()).filter(|_| copies);
     let copies = alone.map(|shard| format!("; {} has no backup", ShardId(shard as u32))).unwrap_or_default();
     format!("{}: ranks {} train; it {begin}{copies}", view.generation, ranks.join(", "))
 }

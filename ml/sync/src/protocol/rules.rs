@@ -27,6 +27,8 @@ pub struct Rules {
     pub dedicated: u32,
     /// Shards that the parameters are cut into.
     pub shards: u32,
+    /// Every shard has a copy at another member, if there is one. Not within one process, which dies as a whole.
+    pub copies: bool,
     /// How far ranks may drift apart.
     pub pace: Pace,
     /// Lives of a member after its first.
@@ -56,6 +58,7 @@ impl Rules {
             min_ranks: ranks,
             dedicated: 0,
             shards,
+            copies: true,
             pace: Pace::Sync,
             max_rank_restarts: 3,
             heartbeat_ms: 500,

@@ -57,6 +57,11 @@ impl Member {
                 let wanted = self.wanted_version();
                 self.ask_all(|_| Ask::State(wanted), |_| Payload::Nothing);
             }
+            (Stage::Fetching, Call::Join { .. }) => {
+                // The view's, until all ranks have it; the leader may be ahead by steps alone, which all others take
+                // up when they synchronise.
+                self.ask_all(|_| Ask::Fetch(Wanted::Newest), |_| Payload::Nothing);
+            }
             (Stage::Fetching | Stage::Recovering, _) => {
                 let wanted = self.wanted_version();
                 self.ask_all(|_| Ask::Fetch(wanted), |_| Payload::Nothing);

@@ -1,0 +1,206 @@
+//! Gangs over loopback pass the suite of every [`GradientSync`], and lose nothing when a member is cut off.
+
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+use super::*;
+use crate::{
+    Contribution, Error, OptimizerKind, OptimizerSettings, Reduction, Start, Totals,
+    conformance::{gradient_sync, on_every_rank},
+    network::Security,
+    protocol::Outcome,
+};
+use std::{
+    net::{IpAddr, Ipv4Addr},
+    sync::{
+        Mutex,
+        atomic::{AtomicU64, Ordering},
+    },
+    thread,
+};
+
+const LOOPBACK: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
+const SOON: Duration = Duration::from_secs(60);
+
+fn tcp(security: &Security) -> Transport {
+    Transport::Tcp { bind: LOOPBACK, advertise: LOOPBACK, security: security.clone() }
+}
+
+fn run() -> RunId {
+    static NEXT: AtomicU64 = AtomicU64::new(1);
+    RunId(u128::from(NEXT.fetch_add(1, Ordering::Relaxed)))
+}
+
+/// The suite, with a gang of its own for every case; the one before ends then.
+fn conforms(transport: &Transport, dedicated: usize) {
+    let before = Mutex::new(None);
+    let factory = |settings: &SyncSettings, ranks: usize| -> Result<Vec<Box<dyn GradientSync>>> {
+        let dedicated = if settings.topology == Topology::Ring { 0 } else { dedicated };
+        // Connections must be there before anybody can be late.
+        let deadlines = Deadlines { missing: settings.deadline_seconds.max(5.0), ..Deadlines::of(settings) };
+        // The suite compares to four digits; what is rounded on its way has fewer.
+        let settings = SyncSettings { codec: Some(crate::Codec::F32), ..settings.clone() };
+        let spec = GangSpec {
+            dedicated_shards: dedicated,
+            deadlines,
+            build: "test".into(),
+            ..GangSpec::fixed(run(), settings, ranks)
+        };
+        let host = GangHost::start(spec, transport.clone())?;
+        let invitation = host.invitation();
+        for holder in ranks..ranks + dedicated {
+            let invitation = invitation.clone();
+            thread::spawn(move || serve(&invitation, &Seat::first(holder, "test"), || false));
+        }
+        let ranks = (0..ranks).map(|rank| {
+            enter(&invitation, &Seat::first(rank, "test")).map(|m| Box::new(m) as Box<dyn GradientSync>)
+        });
+        let ranks = ranks.collect();
+        *before.lock().unwrap() = Some(host);
+        ranks
+    };
+    gradient_sync::all(&factory);
+}
+
+#[test]
+fn a_gang_in_process_conforms() {
+    conforms(&Transport::InProcess, 0);
+}
+
+#[test]
+fn a_gang_in_process_with_dedicated_shards_conforms() {
+    conforms(&Transport::InProcess, 1);
+}
+
+#[test]
+fn a_gang_over_loopback_conforms() {
+    conforms(&tcp(&Security::insecure().unwrap()), 0);
+}
+
+#[test]
+fn a_gang_over_mutual_tls_conforms() {
+    conforms(&tcp(&Security::tls().unwrap()), 0);
+}
+
+#[test]
+fn a_gang_with_dedicated_shards_over_loopback_conforms() {
+    conforms(&tcp(&Security::insecure().unwrap()), 2);
+}
+
+#[test]
+fn a_gang_with_dedicated_shards_over_mutual_tls_conforms() {
+    conforms(&tcp(&Security::tls().unwrap()), 2);
+}
+
+const ROWS: usize = 60;
+
+/// What is left of a rank that trained one epoch.
+#[derive(Debug)]
+struct Trained {
+    parameters: Vec<f32>,
+    totals: Totals,
+    restarts: usize,
+}
+
+/// An epoch over rows whose gradient is −1 at their own place: with SGD of rate 1 on the sum, every parameter counts
+/// how often its row was trained on. `each` is told of every step before it is made.
+fn count(sync: &mut dyn GradientSync, mut each: impl FnMut(u64)) -> Result<Trained> {
+    let (mut parameters, mut restarts) = (vec![0.0; ROWS], 0);
+    'join: loop {
+        match sync.join(&mut parameters, Start::fresh(ROWS)) {
+            Ok(_) => {}
+            Err(error) if error.wants_join() => continue,
+            Err(error) => return Err(error),
+        }
+        let result = loop {
+            let step = (|| {
+                each(sync.position().round);
+                let lease = sync.lease(1)?;
+                let mut gradient = vec![0.0; ROWS];
+                let rows = lease.iter().flat_map(|lease| {
+                    let start = lease.block_rows(ROWS).start;
+                    lease.visits.clone().map(move |visit| start + visit)
+                });
+                let rows: Vec<usize> = rows.collect();
+                rows.iter().for_each(|row| gradient[*row] -= 1.0);
+                let samples = rows.len() as u64;
+                let contribution = Contribution { gradient: &gradient, samples, loss: samples as f64 };
+                let round = sync.step(&mut parameters, contribution)?;
+                Ok::<_, Error>(lease.is_none() && round.finished)
+            })();
+            match step {
+                Ok(false) => {}
+                Ok(true) => break sync.synchronise(&mut parameters),
+                Err(error) => break Err(error),
+            }
+        };
+        match result {
+            Ok(totals) => {
+                return Ok(Trained { parameters, totals, restarts });
+            }
+            Err(error) if error.wants_join() => {
+                restarts += 1;
+                continue 'join;
+            }
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+fn every_row_counts_once(trained: &Trained) {
+    assert_eq!(trained.parameters, [1.0; ROWS]);
+    assert_eq!(trained.totals.samples, ROWS as u64);
+}
+
+fn counting(ranks: usize, min_ranks: usize, dedicated_shards: usize) -> GangSpec {
+    let optimizer = OptimizerSettings {
+        optimizer: OptimizerKind::Sgd,
+        learning_rate: 1.0,
+        ..OptimizerSettings::default()
+    };
+    // Whole numbers and sums of them: every digit is exact, also in brain floats.
+    let optimizer = OptimizerSettings { reduction: Reduction::Sum, ..optimizer };
+    let settings =
+        SyncSettings { optimizer, deadline_seconds: 60.0, hold_seconds: 5.0, ..SyncSettings::default() };
+    GangSpec { min_ranks, dedicated_shards, ..GangSpec::fixed(run(), settings, ranks) }
+}
+
+/// Ranks of one gang, of which `cut` loses all its connections before round 7, as if its host had gone.
+fn one_is_cut_off(security: &Security, dedicated: usize, cut: usize) {
+    let host = GangHost::start(counting(3, 2, dedicated), tcp(security)).unwrap();
+    let invitation = host.invitation();
+    for holder in 3..3 + dedicated {
+        let invitation = invitation.clone();
+        thread::spawn(move || serve(&invitation, &Seat::first(holder, ""), || false));
+    }
+    let members: Vec<_> = (0..3).map(|rank| enter(&invitation, &Seat::first(rank, "")).unwrap()).collect();
+    let start = std::time::Instant::now();
+    let results = on_every_rank(members, |rank, mut member| {
+        let sever = member.severer();
+        let trained = count(&mut member, |round| {
+            if rank == cut && round == 7 {
+                sever();
+            }
+        });
+        if rank == cut { None } else { Some((trained, member.finish(SOON))) }
+    });
+    for (trained, released) in results.into_iter().flatten() {
+        let trained = trained.unwrap();
+        every_row_counts_once(&trained);
+        assert!(released && trained.restarts > 0, "{trained:?}");
+    }
+    assert_eq!(host.finish(SOON), Outcome::Finished);
+    assert!(start.elapsed() < Duration::from_secs(30), "{:?}", start.elapsed());
+}
+
+#[test]
+fn the_others_go_on_when_a_rank_is_cut_off() {
+    one_is_cut_off(&Security::insecure().unwrap(), 0, 1);
+    one_is_cut_off(&Security::tls().unwrap(), 0, 2);
+    one_is_cut_off(&Security::insecure().unwrap(), 2, 1);
+}
+
+#[test]
+fn the_others_go_on_when_the_leader_is_cut_off() {
+    // The leader's work is done by the next: its own end is not that of the gang.
+    one_is_cut_off(&Security::insecure().unwrap(), 0, 0);
+}
