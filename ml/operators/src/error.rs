@@ -121,6 +121,14 @@ pub enum Error {
         /// What happened.
         failure: RankFailure,
     },
+    /// A gang that lost members, or waited too long for them.
+    #[error("the gang that trained model `{model}` failed: {cause}")]
+    Gang {
+        /// The model.
+        model: String,
+        /// Who, what, and the end of that member's log.
+        cause: String,
+    },
     /// A gang that ended without a failure and without a model.
     #[error(
         "the ranks of model `{model}` have all left before it was trained; look at the executors' logs, then run the statement again: it goes on from the newest checkpoint"
@@ -178,7 +186,7 @@ impl Error {
             Self::Stage(e) => e.is_input(),
             Self::Signal(e) => e.is_input(),
             Self::Rank { failure, .. } => failure.cause == FailureCause::Input,
-            Self::Storage { .. } | Self::NoLeader { .. } | Self::NoStages { .. } | Self::RankRow { .. } => {
+            Self::Storage { .. } | Self::Gang { .. } | Self::NoLeader { .. } | Self::NoStages { .. } | Self::RankRow { .. } => {
                 false
             }
             _ => true,

@@ -2,11 +2,9 @@
 
 use std::{
     fmt,
-    sync::{
-        Arc, Mutex, PoisonError, Weak,
-        atomic::{AtomicBool, Ordering},
-    },
+    sync::{Arc, Mutex, PoisonError, Weak},
 };
+use tokio::sync::watch;
 use voxelflow_stage::ProgressSink;
 
 /// Hears of progress and can cancel. A session carries it as an extension of its configuration:
@@ -14,8 +12,8 @@ use voxelflow_stage::ProgressSink;
 #[derive(Default)]
 pub struct TrainObserver {
     progress: Option<Arc<dyn ProgressSink>>,
-    /// Flags of the trainings that run.
-    running: Mutex<Vec<Weak<AtomicBool>>>,
+    /// The trainings that run.
+    running: Mutex<Vec<Weak<Cancellation>>>,
 }
 
 impl TrainObserver {
@@ -26,8 +24,8 @@ impl TrainObserver {
 
     /// Stops every training that runs now, at its next step.
     pub fn cancel(&self) {
-        for flag in self.running().drain(..).filter_map(|flag| flag.upgrade()) {
-            flag.store(true, Ordering::Relaxed);
+        for training in self.running().drain(..).filter_map(|training| training.upgrade()) {
+            training.cancel();
         }
     }
 
@@ -35,14 +33,14 @@ impl TrainObserver {
         self.progress.clone()
     }
 
-    /// A flag for a training that starts; forgotten when the training drops it.
-    pub(crate) fn register(&self, flag: &Arc<AtomicBool>) {
+    /// A training that starts; forgotten when it is dropped.
+    pub(crate) fn register(&self, training: &Arc<Cancellation>) {
         let mut running = self.running();
-        running.retain(|flag| flag.strong_count() > 0);
-        running.push(Arc::downgrade(flag));
+        running.retain(|training| training.strong_count() > 0);
+        running.push(Arc::downgrade(training));
     }
 
-    fn running(&self) -> std::sync::MutexGuard<'_, Vec<Weak<AtomicBool>>> {
+    fn running(&self) -> std::sync::MutexGuard<'_, Vec<Weak<Cancellation>>> {
         self.running.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -53,18 +51,41 @@ impl fmt::Debug for TrainObserver {
     }
 }
 
+/// Whether a training is to end before it is done.
+#[derive(Debug, Default)]
+pub(crate) struct Cancellation(watch::Sender<bool>);
+
+impl Cancellation {
+    /// It is to end.
+    pub fn cancel(&self) {
+        self.0.send_replace(true);
+    }
+
+    /// Whether it is to end.
+    pub fn is_cancelled(&self) -> bool {
+        *self.0.borrow()
+    }
+
+    /// Returns when it is to end.
+    pub async fn cancelled(&self) {
+        // The sender lives as long as this.
+        let _ = self.0.subscribe().wait_for(|cancelled| *cancelled).await;
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    #[test]
-    fn cancelling_reaches_what_runs_and_nothing_later() {
+    #[tokio::test]
+    async fn cancelling_reaches_what_runs_and_nothing_later() {
         let observer = TrainObserver::default();
-        let flags = [(); 3].map(|()| Arc::new(AtomicBool::new(false)));
-        observer.register(&flags[0]);
-        observer.register(&flags[1]);
+        let trainings = [(); 3].map(|()| Arc::new(Cancellation::default()));
+        observer.register(&trainings[0]);
+        observer.register(&trainings[1]);
         observer.cancel();
-        observer.register(&flags[2]);
-        assert_eq!(flags.map(|f| f.load(Ordering::Relaxed)), [true, true, false]);
+        observer.register(&trainings[2]);
+        assert_eq!(trainings.each_ref().map(|t| t.is_cancelled()), [true, true, false]);
+        trainings[0].cancelled().await;
     }
 }

@@ -45,6 +45,14 @@ pub enum Error {
         /// Why, and what to do.
         reason: String,
     },
+    /// Rows to train on that cannot be read any more.
+    #[error("rows in {path}: {reason}")]
+    Rows {
+        /// The folder or file.
+        path: String,
+        /// What the machine says.
+        reason: String,
+    },
     /// Ranks could not agree.
     #[error(transparent)]
     Sync(#[from] voxelflow_sync::Error),

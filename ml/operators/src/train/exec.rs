@@ -9,6 +9,7 @@ use super::{
 };
 use crate::{
     Error, Result, TrainObserver,
+    observer::Cancellation,
     train::{Statistics, SubjectOverlap, TrainJob, job::TRAIN},
 };
 use arrow::{datatypes::SchemaRef, record_batch::RecordBatch};
@@ -27,10 +28,7 @@ use futures::stream;
 use std::{
     fmt,
     path::{Path, PathBuf},
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
+    sync::Arc,
 };
 use voxelflow_dataset::Runner;
 use voxelflow_stage::{GRID_METADATA_KEY, Grid};
@@ -100,12 +98,12 @@ impl ExecutionPlan for TrainExec {
     }
 }
 
-/// Sets the flag when the query is dropped, so that its gang ends.
-struct CancelOnDrop(Arc<AtomicBool>);
+/// Cancels the training when the query is dropped.
+struct CancelOnDrop(Arc<Cancellation>);
 
 impl Drop for CancelOnDrop {
     fn drop(&mut self) {
-        self.0.store(true, Ordering::Relaxed);
+        self.0.cancel();
     }
 }
 
@@ -121,10 +119,10 @@ async fn train_on(
         clear_away(&job, left, context).await;
     }
     claim.note(|record| record.writing = Some(folder.writing().to_owned()))?;
-    let cancelled = CancelOnDrop(Arc::default());
+    let training = CancelOnDrop(Arc::default());
     let observer = context.session_config().get_extension::<TrainObserver>();
     if let Some(observer) = &observer {
-        observer.register(&cancelled.0);
+        observer.register(&training.0);
     }
     let spool = SpoolFolder::create(&spool_parent(&job, context)?, &spool_name(&job), context)?;
     claim.note(|record| record.spool = Some(spool.location().to_owned()))?;
@@ -134,6 +132,9 @@ async fn train_on(
         None => None,
     };
     check_rows(&job, &rows, validation.as_ref())?;
+    if training.0.is_cancelled() {
+        return Err(Error::from(voxelflow_stage::Error::Cancelled).into());
+    }
     let statistics = Statistics::of(&rows, validation.as_ref(), grid_of(&train.schema())?);
     let fingerprint = blake3::hash(format!("{} {}", job.identity(), statistics.data_hash).as_bytes());
     let checkpoints = folder.checkpoints(fingerprint.to_hex().as_str());
@@ -145,10 +146,10 @@ async fn train_on(
         progress: observer.and_then(|o| o.progress()),
         checkpoints: Some(checkpoints.as_path()).filter(|_| keeps),
         writing: folder.writing(),
-        cancelled: &cancelled.0,
+        cancellation: &training.0,
     };
     let outcome = run.run(context).await?;
-    folder.finish(&statistics, &outcome.members)?;
+    folder.finish(&statistics, &outcome)?;
     forget_checkpoints(&checkpoints);
     history::batch(&job, &statistics, &outcome.history)
 }

@@ -1,12 +1,12 @@
 //! Runs the ranks of a gang, wherever plans run, to the first cause of a failure or the fitted model.
 
 use super::{
-    host::{GangHost, OnReport},
-    rank::{Event, Orders, TRAIN_RANK},
+    host::{GangPlan, Place, Watch},
+    rank::{Orders, TRAIN_RANK},
     rank_row::{Ending, FailureCause, RankFailure, RankRecord, RankRow},
-    spool::SpoolPlace,
+    spool::{SpoolPlace, unique},
 };
-use crate::{Error, Result, train::TrainJob};
+use crate::{Error, Result, observer::Cancellation, train::TrainJob};
 use arrow::record_batch::RecordBatch;
 use datafusion::{
     common::{DataFusionError, runtime::JoinSet},
@@ -14,17 +14,16 @@ use datafusion::{
     execution::{SendableRecordBatchStream, TaskContext},
 };
 use futures::TryStreamExt;
-use std::{
-    fs,
-    path::Path,
-    sync::{Arc, atomic::AtomicBool},
-};
+use std::{fs, path::Path, sync::Arc};
 use voxelflow_dataset::{
-    Runner,
+    Runner, build_id,
     nodes::{GangRequest, gang_plan},
 };
 use voxelflow_stage::{History, ProgressSink};
-use voxelflow_sync::Topology;
+use voxelflow_sync::{
+    GangHost, Invitation, Topology,
+    protocol::{FirstCause, Outcome as Ended, RunId},
+};
 
 /// What the ranks read, and whom they tell.
 pub(super) struct GangRun<'a> {
@@ -34,13 +33,13 @@ pub(super) struct GangRun<'a> {
     pub progress: Option<Arc<dyn ProgressSink>>,
     pub checkpoints: Option<&'a Path>,
     pub writing: &'a Path,
-    pub cancelled: &'a Arc<AtomicBool>,
+    pub cancellation: &'a Cancellation,
 }
 
 /// What came of a gang.
 #[derive(Debug)]
 pub(super) struct Outcome {
-    /// What training did, as its leader tells it.
+    /// What training did.
     pub history: History,
     /// The ranks, by number.
     pub members: Vec<RankRecord>,
@@ -50,30 +49,34 @@ impl GangRun<'_> {
     /// Trains; the leader has written the model's files then.
     ///
     /// # Errors
-    /// The first error of any rank that is not merely the consequence of another one's.
+    /// The first cause, which is not merely the consequence of another one.
     pub async fn run(&self, context: &Arc<TaskContext>) -> PlanResult<Outcome> {
-        let TrainJob { settings, .. } = self.job;
-        let progress = self.progress.clone();
-        let on_report: OnReport = Arc::new(move |_, bytes| {
-            if let Some(sink) = &progress {
-                Event::tell(bytes, sink.as_ref());
-            }
-        });
-        let host = GangHost::start(&settings.sync, settings.ranks, on_report, self.cancelled)
-            .map_err(|e| Error::from(voxelflow_stage::Error::from(e)))?;
         let runner = Runner::of(context);
-        let orders =
-            serde_json::to_vec(&self.orders(&host)?).map_err(|e| DataFusionError::External(e.into()))?;
+        let plan = GangPlan {
+            run: RunId(u128::from(unique()) << 64 | u128::from(unique())),
+            settings: &self.job.settings,
+            options: &self.job.gang,
+            place: runner.driver_address().map_or(Place::Here, Place::Elsewhere),
+            build: build_id()?,
+        };
+        let host = plan.start()?;
+        let orders = serde_json::to_vec(&self.orders(host.invitation())?);
+        let orders = orders.map_err(|e| DataFusionError::External(e.into()))?;
+        let watch = Watch::start(host, self.progress.clone())?;
         let payload = runner.seal(&orders)?;
-        let plan = gang_plan(self.request(), TRAIN_RANK, payload.into())?;
-        let run = runner.run(plan, Arc::clone(context)).await?;
-        self.collect(run.streams, &host).await
+        let members = self.job.settings.ranks + plan.dedicated_shards();
+        let gang = gang_plan(self.request(members), TRAIN_RANK, payload.into())?;
+        let run = runner.run(gang, Arc::clone(context)).await?;
+        let mut collected = self.collect(run.streams, watch.host()).await;
+        let ended = tokio::task::spawn_blocking(move || watch.outcome()).await;
+        collected.ended = ended.map_err(|e| DataFusionError::ExecutionJoin(Box::new(e)))?;
+        collected.outcome(self.job.estimator.stage(), &self.job.model)
     }
 
     /// Ranks may work in other folders: their paths are absolute.
-    fn orders(&self, host: &GangHost) -> std::io::Result<Orders> {
+    fn orders(&self, invitation: Invitation) -> std::io::Result<Orders> {
         Ok(Orders {
-            invitation: host.invitation().clone(),
+            invitation,
             model: self.job.model.clone(),
             stage: self.job.estimator.stage().to_owned(),
             options: self.job.options.clone(),
@@ -85,12 +88,13 @@ impl GangRun<'_> {
         })
     }
 
-    fn request(&self) -> GangRequest {
-        let (ranks, gang) = (self.job.settings.ranks, &self.job.gang);
+    fn request(&self, members: usize) -> GangRequest {
+        let gang = &self.job.gang;
+        // It goes on with fewer, but begins with all.
         GangRequest {
             name: format!("model {}", self.job.model),
-            members: ranks,
-            min_members: gang.min_ranks.unwrap_or(ranks).clamp(1, ranks),
+            members,
+            min_members: members,
             strict: self.job.settings.sync.topology == Topology::Ring,
             pool: gang.pool.clone(),
             memory_bytes: gang.memory_mib << 20,
@@ -101,27 +105,30 @@ impl GangRun<'_> {
     }
 
     /// Takes the ranks' rows as they come; the first error stops the others.
-    async fn collect(&self, streams: Vec<SendableRecordBatchStream>, host: &GangHost) -> PlanResult<Outcome> {
+    async fn collect(&self, streams: Vec<SendableRecordBatchStream>, host: &GangHost) -> Collected {
         let mut ranks = JoinSet::new();
         for rows in streams {
             ranks.spawn(rows.try_collect::<Vec<RecordBatch>>());
         }
         let mut collected = Collected::default();
-        while let Some(rank) = ranks.join_next().await {
+        let mut cancelled = false;
+        loop {
+            let rank = tokio::select! {
+                rank = ranks.join_next() => rank,
+                () = self.cancellation.cancelled(), if !cancelled => {
+                    cancelled = true;
+                    host.cancel();
+                    continue;
+                }
+            };
+            let Some(rank) = rank else { break };
             let batches = rank.map_err(|e| DataFusionError::ExecutionJoin(Box::new(e))).flatten();
-            let rows = batches.and_then(|batches| {
-                let rows: Result<Vec<_>> = batches.iter().map(RankRow::of_batch).collect();
-                Ok(rows?.concat())
-            });
-            match rows {
-                Ok(rows) => rows.into_iter().for_each(|row| collected.add(row)),
-                Err(error) => drop(collected.lost.get_or_insert(error)),
-            }
+            collected.add_all(batches);
             if collected.failed() {
                 host.cancel();
             }
         }
-        collected.outcome(self.job.estimator.stage(), &self.job.model)
+        collected
     }
 }
 
@@ -129,20 +136,42 @@ impl GangRun<'_> {
 #[derive(Debug, Default)]
 struct Collected {
     members: Vec<RankRecord>,
+    /// The longest history of any rank.
     history: Option<History>,
+    /// The model's files are written.
+    led: bool,
     /// The failure that says most, the first of those that say equally much.
     failure: Option<(usize, RankFailure)>,
     /// A rank without a row.
     lost: Option<DataFusionError>,
+    /// How the gang ended, as its host has it.
+    ended: Option<Ended>,
 }
 
 impl Collected {
+    fn add_all(&mut self, batches: PlanResult<Vec<RecordBatch>>) {
+        let rows = batches.and_then(|batches| {
+            let rows: Result<Vec<_>> = batches.iter().map(RankRow::of_batch).collect();
+            Ok(rows?.concat())
+        });
+        match rows {
+            Ok(rows) => rows.into_iter().for_each(|row| self.add(row)),
+            Err(error) => drop(self.lost.get_or_insert(error)),
+        }
+    }
+
     fn add(&mut self, row: RankRow) {
         let rank = row.member.member;
         self.members.push(row.member);
         match row.ending {
-            Ending::Led(history) => self.history = Some(*history),
-            Ending::Trained | Ending::Left => {}
+            Ending::Trained { history, led } => {
+                self.led |= led;
+                // A rank that joined late knows less of it.
+                if self.history.as_ref().is_none_or(|known| known.steps.len() < history.steps.len()) {
+                    self.history = Some(*history);
+                }
+            }
+            Ending::Served | Ending::Left => {}
             Ending::Failed(failure) => {
                 let says_more = |(_, known): &(usize, RankFailure)| weight(&failure) > weight(known);
                 if self.failure.as_ref().is_none_or(says_more) {
@@ -156,34 +185,48 @@ impl Collected {
         self.failure.is_some() || self.lost.is_some()
     }
 
+    /// The failure that says most of the cause: one that a rank has noted itself, else what the host knows of a member
+    /// that is lost, else why a task has no row.
     fn outcome(mut self, stage: &str, model: &str) -> PlanResult<Outcome> {
-        let consequence = |failure: &RankFailure| weight(failure) < weight_of(FailureCause::Machine);
-        match (self.failure, self.lost) {
-            (Some((rank, failure)), lost) if lost.is_none() || !consequence(&failure) => {
-                Err(Error::Rank { rank, stage: stage.to_owned(), failure }.into())
-            }
-            (_, Some(lost)) => Err(lost),
-            (_, None) => {
+        let (stage, model) = (stage.to_owned(), model.to_owned());
+        let is_cause = |(_, failure): &(usize, RankFailure)| weight(failure) == CAUSE;
+        if let Some((rank, failure)) = self.failure.take_if(|failure| is_cause(failure)) {
+            return Err(Error::Rank { rank, stage, failure }.into());
+        }
+        match (self.ended, self.lost, self.failure) {
+            (Some(Ended::Failed(cause)), _, _) => Err(Error::Gang { model, cause: told(&cause) }.into()),
+            (_, Some(lost), _) => Err(lost),
+            (_, None, Some((rank, failure))) => Err(Error::Rank { rank, stage, failure }.into()),
+            (_, None, None) => {
                 self.members.sort_unstable_by_key(|member| member.member);
-                let history = self.history.ok_or_else(|| Error::NoLeader { model: model.to_owned() })?;
+                let history = self.history.filter(|_| self.led).ok_or(Error::NoLeader { model })?;
                 Ok(Outcome { history, members: self.members })
             }
         }
     }
 }
 
-/// How much a failure tells of the cause: a rank that another one left tells least.
-fn weight(failure: &RankFailure) -> u8 {
-    weight_of(failure.cause)
+/// The first cause as the host has it: who, what, and the end of that member's log.
+fn told(cause: &FirstCause) -> String {
+    let mut text = cause.member.map(|member| format!("{member}: ")).unwrap_or_default() + &cause.reason;
+    if !cause.log_tail.is_empty() {
+        text += "\nthe last lines of its log:";
+    }
+    cause.log_tail.iter().for_each(|line| text += &format!("\n  {line}"));
+    text
 }
 
-fn weight_of(cause: FailureCause) -> u8 {
-    match cause {
+/// How much a failure tells of the cause: a rank that another one left tells least.
+fn weight(failure: &RankFailure) -> u8 {
+    match failure.cause {
         FailureCause::Consequence => 0,
         FailureCause::Cancelled => 1,
-        FailureCause::Machine | FailureCause::Input | FailureCause::Panic => 2,
+        _ => CAUSE,
     }
 }
+
+/// The weight of a failure that is no other one's consequence.
+const CAUSE: u8 = 2;
 
 /// Removes checkpoints that are of no more use; what cannot be removed does no harm.
 pub(super) fn forget_checkpoints(folder: &Path) {
@@ -194,6 +237,7 @@ pub(super) fn forget_checkpoints(folder: &Path) {
 mod tests {
     #![allow(clippy::unwrap_used, clippy::expect_used)]
     use super::*;
+    use voxelflow_stage::StepRecord;
 
     fn row(member: usize, ending: Ending) -> RankRow {
         let member = RankRecord { member, pid: 1, host: "a".into(), samples: 1, bytes_sent: 1 };
@@ -205,7 +249,15 @@ mod tests {
     }
 
     fn outcome(rows: Vec<RankRow>, lost: Option<DataFusionError>) -> Result<Vec<usize>, String> {
-        let mut collected = Collected { lost, ..Collected::default() };
+        outcome_of(rows, lost, None)
+    }
+
+    fn outcome_of(
+        rows: Vec<RankRow>,
+        lost: Option<DataFusionError>,
+        ended: Option<Ended>,
+    ) -> Result<Vec<usize>, String> {
+        let mut collected = Collected { lost, ended, ..Collected::default() };
         rows.into_iter().for_each(|row| collected.add(row));
         let outcome = collected.outcome("line", "m").map_err(|e| e.strip_backtrace());
         Ok(outcome?.members.into_iter().map(|m| m.member).collect())
@@ -214,9 +266,23 @@ mod tests {
     #[test]
     fn the_first_cause_is_told() {
         use FailureCause::*;
-        let led = || row(1, Ending::Led(Box::default()));
+        let trained = |member, steps, led| {
+            let step = StepRecord {
+                epoch: 0,
+                step: 0,
+                samples: 1,
+                loss: 1.0,
+                staleness: 0,
+                feed_seconds: 0.0,
+                compute_seconds: 0.0,
+                sync_seconds: 0.0,
+            };
+            let history = Box::new(History { steps: vec![step; steps], ..History::default() });
+            row(member, Ending::Trained { history, led })
+        };
+        let led = || trained(1, 2, true);
         assert_eq!(
-            outcome(vec![row(2, Ending::Trained), led(), row(0, Ending::Left)], None).unwrap(),
+            outcome(vec![trained(2, 5, false), led(), row(0, Ending::Left)], None).unwrap(),
             [0, 1, 2]
         );
         let rows = vec![
@@ -235,6 +301,17 @@ mod tests {
         assert!(told.ends_with("the executor is gone"), "{told}");
         let told = outcome(rows[..3].to_vec(), None).unwrap_err();
         assert!(told.ends_with("rank 3 of `line`: cancelled"), "{told}");
-        assert!(outcome(vec![row(0, Ending::Trained)], None).unwrap_err().contains("`m`"));
+        // The host knows of members that say nothing themselves.
+        let log_tail = vec!["no room".to_owned()];
+        let cause = FirstCause { member: None, reason: "2 ranks are missing".into(), log_tail };
+        let ended = Some(Ended::Failed(cause));
+        let told = outcome_of(rows[..3].to_vec(), lost(), ended.clone()).unwrap_err();
+        assert!(told.ends_with("2 ranks are missing\nthe last lines of its log:\n  no room"), "{told}");
+        let told = outcome_of(rows, lost(), ended).unwrap_err();
+        assert!(told.ends_with("rank 2 of `line`: bad data"), "{told}");
+        assert!(outcome(vec![trained(0, 5, false)], None).unwrap_err().contains("`m`"));
+        let mut collected = Collected::default();
+        [trained(2, 5, false), led()].into_iter().for_each(|row| collected.add(row));
+        assert_eq!(collected.outcome("line", "m").unwrap().history.steps.len(), 5);
     }
 }

@@ -1,114 +1,144 @@
-//! Where the driver and the ranks of a gang meet, within one process.
+//! The driver's side of a gang while it is at work: word of its members, its end, and how long its end may take.
+//!
+//! ```text
+//!   members ── reports ──► Coordinator ──► GangHost ── signals ──► Watch (a thread) ──► progress, log
+//!                                              ▲                       └► the end
+//!   cancellation ──────────────────────────────┘
+//! ```
 
-use serde::{Deserialize, Serialize};
+use super::{job::GangOptions, rank::Event};
+use crate::Result;
 use std::{
-    collections::HashMap,
-    fmt,
+    net::IpAddr,
     sync::{
-        Arc, LazyLock, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicBool, AtomicU64, Ordering},
+        Arc,
+        atomic::{AtomicBool, Ordering},
     },
+    thread::{self, JoinHandle},
+    time::Duration,
 };
-use voxelflow_sync::{GradientSync, SyncSettings, in_process_gang};
+use voxelflow_stage::{ProgressSink, TrainSettings};
+use voxelflow_sync::{
+    GangHost, GangSpec, Signal, Topology, Transport,
+    network::Security,
+    protocol::{Outcome, RunId},
+};
 
-/// Hears what members report: the member, and the bytes that it sent.
-pub(super) type OnReport = Arc<dyn Fn(usize, &[u8]) + Send + Sync>;
+/// How long the watch sleeps when nothing is said: bounds how late it notices that it is dropped.
+const SIGNAL: Duration = Duration::from_millis(200);
+/// How long a gang may take to end when the tasks of its members have ended.
+const END: Duration = Duration::from_secs(5);
 
-/// What a member needs to find its gang.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub(super) struct Invitation {
-    gang: u64,
+/// Where a gang's members are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Place {
+    /// Threads of this process.
+    Here,
+    /// Processes that reach the driver at this address.
+    Elsewhere(IpAddr),
 }
 
-/// The driver's side; the gang is over when it is dropped.
-pub(super) struct GangHost {
-    invitation: Invitation,
-    shared: Arc<Shared>,
+/// A gang to be started.
+#[derive(Clone, Debug)]
+pub(super) struct GangPlan<'a> {
+    /// The run.
+    pub run: RunId,
+    /// Settings of the loop and of the gang.
+    pub settings: &'a TrainSettings,
+    /// What it needs where it runs.
+    pub options: &'a GangOptions,
+    /// Where its members are.
+    pub place: Place,
+    /// The program, the same in all members.
+    pub build: &'a str,
 }
 
-/// A member's side.
-pub(super) struct Membership {
-    /// Agreement with the others.
-    pub sync: Box<dyn GradientSync>,
-    /// The way to the driver.
-    pub line: Line,
-    /// Set when the gang is to end.
-    pub cancelled: Arc<AtomicBool>,
-}
+impl GangPlan<'_> {
+    /// Members that only hold shards. Within a process shards need none.
+    pub fn dedicated_shards(&self) -> usize {
+        let sync = &self.settings.sync;
+        match (self.place, sync.topology) {
+            (Place::Elsewhere(_), Topology::ParameterService) => sync.parameter_servers,
+            _ => 0,
+        }
+    }
 
-/// A member's way to the driver.
-#[derive(Clone)]
-pub(super) struct Line {
-    member: usize,
-    shared: Arc<Shared>,
-}
-
-struct Shared {
-    places: Mutex<Vec<Option<Box<dyn GradientSync>>>>,
-    cancelled: Arc<AtomicBool>,
-    on_report: OnReport,
-}
-
-static GANGS: LazyLock<Mutex<HashMap<u64, Arc<Shared>>>> = LazyLock::new(Mutex::default);
-
-fn gangs() -> MutexGuard<'static, HashMap<u64, Arc<Shared>>> {
-    GANGS.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-impl GangHost {
-    /// A gang of `ranks` that ends when `cancelled` is set.
+    /// Starts the gang's host.
     ///
     /// # Errors
-    /// Settings that cannot work.
-    pub fn start(
-        settings: &SyncSettings,
-        ranks: usize,
-        on_report: OnReport,
-        cancelled: &Arc<AtomicBool>,
-    ) -> voxelflow_sync::Result<Self> {
-        static NEXT: AtomicU64 = AtomicU64::new(0);
-        let places = in_process_gang(settings, ranks)?.into_iter().map(Some).collect();
-        let shared =
-            Arc::new(Shared { places: Mutex::new(places), cancelled: Arc::clone(cancelled), on_report });
-        let gang = NEXT.fetch_add(1, Ordering::Relaxed);
-        gangs().insert(gang, Arc::clone(&shared));
-        Ok(Self { invitation: Invitation { gang }, shared })
-    }
-
-    /// What the members need to know.
-    pub fn invitation(&self) -> &Invitation {
-        &self.invitation
-    }
-
-    /// Ends the gang at the ranks' next steps.
-    pub fn cancel(&self) {
-        self.shared.cancelled.store(true, Ordering::Relaxed);
+    /// Settings that cannot work, an address that cannot be listened on.
+    pub fn start(&self) -> Result<GangHost> {
+        let TrainSettings { ranks, sync, .. } = self.settings;
+        // Nobody of one process is lost alone, and a ring is nothing without each of its ranks.
+        let fixed = self.place == Place::Here || sync.topology == Topology::Ring;
+        let spec = GangSpec {
+            min_ranks: if fixed { *ranks } else { self.options.min_ranks.unwrap_or(1) },
+            dedicated_shards: self.dedicated_shards(),
+            max_rank_restarts: if fixed { 0 } else { self.options.max_rank_restarts },
+            build: self.build.to_owned(),
+            ..GangSpec::fixed(self.run, sync.clone(), *ranks)
+        };
+        let transport = match self.place {
+            Place::Here => Transport::InProcess,
+            Place::Elsewhere(address) => {
+                let security = Security::tls().map_err(voxelflow_stage::Error::from)?;
+                Transport::Tcp { bind: address, advertise: address, security }
+            }
+        };
+        Ok(GangHost::start(spec, transport).map_err(voxelflow_stage::Error::from)?)
     }
 }
 
-impl Drop for GangHost {
+/// Listens to a gang until it is over or this is dropped.
+pub(super) struct Watch {
+    host: Arc<GangHost>,
+    stopped: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Watch {
+    /// Tells `progress` what members report.
+    ///
+    /// # Errors
+    /// No thread for it.
+    pub fn start(host: GangHost, progress: Option<Arc<dyn ProgressSink>>) -> std::io::Result<Self> {
+        let (host, stopped) = (Arc::new(host), Arc::<AtomicBool>::default());
+        let (listened, stop) = (Arc::clone(&host), Arc::clone(&stopped));
+        let thread = thread::Builder::new().name("gang watch".into()).spawn(move || {
+            while !stop.load(Ordering::Relaxed) {
+                match listened.next_signal(SIGNAL) {
+                    Some(Signal::Report { bytes, .. }) => {
+                        if let Some(sink) = &progress {
+                            Event::tell(&bytes, sink.as_ref());
+                        }
+                    }
+                    Some(Signal::Ended(_)) => break,
+                    // Ballista replaces and cancels what it knows of; notes are in the log.
+                    Some(Signal::Note(_) | Signal::Cancel { .. } | Signal::Replace { .. }) | None => {}
+                }
+            }
+        })?;
+        Ok(Self { host, stopped, thread: Some(thread) })
+    }
+
+    /// The gang.
+    pub fn host(&self) -> &GangHost {
+        &self.host
+    }
+
+    /// How the gang ended, when the tasks of its members have.
+    pub fn outcome(&self) -> Option<Outcome> {
+        self.host.outcome(END)
+    }
+}
+
+impl Drop for Watch {
     fn drop(&mut self) {
-        gangs().remove(&self.invitation.gang);
-    }
-}
-
-impl fmt::Debug for GangHost {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("GangHost").field("invitation", &self.invitation).finish_non_exhaustive()
-    }
-}
-
-/// Takes the place of `member`; nothing where the gang is over or the place taken.
-pub(super) fn enter(invitation: &Invitation, member: usize) -> Option<Membership> {
-    let shared = gangs().get(&invitation.gang).map(Arc::clone)?;
-    let sync = shared.places.lock().unwrap_or_else(PoisonError::into_inner).get_mut(member)?.take()?;
-    let cancelled = Arc::clone(&shared.cancelled);
-    Some(Membership { sync, line: Line { member, shared }, cancelled })
-}
-
-impl Line {
-    /// Sends `event` to the driver.
-    pub fn report(&self, event: &[u8]) {
-        (self.shared.on_report)(self.member, event);
+        self.host.cancel();
+        self.stopped.store(true, Ordering::Relaxed);
+        if let Some(thread) = self.thread.take() {
+            // It has panicked in a progress sink, or ends at once.
+            let _ = thread.join();
+        }
     }
 }

@@ -42,10 +42,10 @@ pub struct GangOptions {
     /// Folder or URL that rows are spooled to, which all ranks must see; if not given, beside the model, or, where
     /// the ranks are threads of this process, the session's folder for temporary files.
     pub spool: Option<String>,
-    /// With fewer ranks training waits; if not given, it starts with all of them and goes on with any.
+    /// With fewer ranks a training that has lost some waits; if not given, it goes on with any. A ring needs all.
     pub min_ranks: Option<usize>,
-    /// Ranks that may be started again after a failure of their machine, all together.
-    pub max_rank_restarts: usize,
+    /// Times that a rank may be started anew after its machine has failed it.
+    pub max_rank_restarts: u32,
     /// Pool of executors that ranks run on; any if not given.
     pub pool: Option<String>,
     /// Queue whose share of the cluster is used; the job's if not given.
@@ -97,13 +97,17 @@ pub struct TrainJob {
 }
 
 impl GangOptions {
-    fn check(&self, ranks: usize) -> Result<()> {
+    fn check(&self, settings: &TrainSettings) -> Result<()> {
         let (least, seconds) = (self.min_ranks.unwrap_or(1), self.gang_deadline_seconds);
-        if least == 0 || least > ranks {
+        if least == 0 || least > settings.ranks {
+            let most = settings.ranks;
             return Err(refused(
                 "min_ranks",
-                format!("must be 1 to {ranks}, the number of ranks, got {least}"),
+                format!("must be 1 to {most}, the number of ranks, got {least}"),
             ));
+        }
+        if settings.sync.topology == Topology::Ring && self.min_ranks.is_some_and(|n| n < settings.ranks) {
+            return Err(refused("min_ranks", "a ring needs all its ranks; leave it out".into()));
         }
         if !(seconds > 0.0 && seconds.is_finite()) {
             return Err(refused("gang_deadline_seconds", format!("must be above 0, got {seconds}")));
@@ -132,7 +136,7 @@ impl TrainJob {
         }
         let TrainOptions { settings, subject_overlap, gang } = parse_options(TRAIN, &request.settings)?;
         settings.validate()?;
-        gang.check(settings.ranks)?;
+        gang.check(&settings)?;
         let column = SeriesColumn::find(TRAIN, request.train.schema().as_arrow())?;
         if let Some(validation) = &request.validation {
             let found = SeriesColumn::find("VALIDATE ON", validation.schema().as_arrow())?;

@@ -3,7 +3,7 @@
 //! The driver makes the folder before any work is done. The rank that leads writes the model into it, on whatever
 //! machine it runs; the driver adds what it knows, and shows the folder to everybody.
 
-use super::{rank::Orders, rank_row::RankRecord};
+use super::{gang::Outcome, rank::Orders};
 use crate::{Error, Result, train::Statistics};
 use serde_json::{Value, json};
 use std::{
@@ -17,7 +17,7 @@ use voxelflow_stage::Fitted;
 const VERSION: u32 = 1;
 
 /// What the leader writes.
-const MODEL_FILES: [&str; 3] = ["model.safetensors", "config.json", "history.json"];
+const MODEL_FILES: [&str; 2] = ["model.safetensors", "config.json"];
 
 /// Writes what `fitted` is into the folder that the driver has made.
 ///
@@ -35,8 +35,7 @@ pub(super) fn write_model(orders: &Orders, time_points: usize, fitted: &Fitted) 
         "parameters": fitted.model.parameters(),
         "settings": orders.settings,
     });
-    write_json(&folder.join("config.json"), &config)?;
-    write_json(&folder.join("history.json"), &json!(fitted.history))
+    write_json(&folder.join("config.json"), &config)
 }
 
 /// A folder that is being written; gone when dropped before [`Self::finish`].
@@ -91,7 +90,7 @@ impl ModelFolder {
     ///
     /// # Errors
     /// Storage that fails, or a leader that has written nothing that can be seen here.
-    pub fn finish(self, statistics: &Statistics, gang: &[RankRecord]) -> Result<()> {
+    pub fn finish(self, statistics: &Statistics, outcome: &Outcome) -> Result<()> {
         let folder = self.writing.path();
         for file in MODEL_FILES {
             if !folder.join(file).is_file() {
@@ -102,7 +101,8 @@ impl ModelFolder {
             }
         }
         write_json(&folder.join("statistics.json"), &json!(statistics))?;
-        write_json(&folder.join("gang.json"), &json!({ "members": gang }))?;
+        write_json(&folder.join("history.json"), &json!(outcome.history))?;
+        write_json(&folder.join("gang.json"), &json!({ "members": outcome.members }))?;
         self.publish()
     }
 

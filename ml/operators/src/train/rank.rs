@@ -9,7 +9,6 @@
 //! the driver decides what becomes of the others.
 
 use super::{
-    host::{Invitation, Line, Membership, enter},
     model_folder::write_model,
     rank_row::{Ending, FailureCause, RankFailure, RankRecord, RankRow},
     spool::{SpoolFeed, SpoolPlace, SpoolReader},
@@ -30,9 +29,11 @@ use std::{
         atomic::{AtomicBool, Ordering},
     },
     thread,
+    time::Duration,
 };
 use tokio::sync::oneshot;
 use voxelflow_dataset::{
+    build_id,
     log_tail::{current_task, in_task, log_tail},
     nodes::{GangFunction, GangTask},
     runner::unseal,
@@ -40,6 +41,7 @@ use voxelflow_dataset::{
 use voxelflow_stage::{
     EpochRecord, Estimator, Fitted, Gang, Options, ProgressSink, SeriesFeed, StepRecord, TrainSettings,
 };
+use voxelflow_sync::{Invitation, Line, Seat, enter, protocol::Role, serve};
 
 /// The name of the function in plans.
 pub(super) const TRAIN_RANK: &str = "train_rank";
@@ -84,7 +86,7 @@ impl Reporter {
     fn send(&self, event: &Event) {
         // Numbers always become JSON.
         if let Ok(bytes) = serde_json::to_vec(event) {
-            self.0.report(&bytes);
+            self.0.report(bytes);
         }
     }
 }
@@ -118,21 +120,69 @@ fn run(task: GangTask) -> BoxFuture<'static, PlanResult<RecordBatch>> {
         let orders = unseal(&task.context, &task.payload)?;
         let orders: Orders = serde_json::from_slice(&orders)
             .map_err(|_| DataFusionError::Plan("the orders of a rank were received damaged".into()))?;
-        let catalog = task.context.session_config().get_extension::<StageCatalog>();
-        let catalog = catalog.ok_or_else(|| Error::NoStages { stage: orders.stage.clone() })?;
-        let rank = Rank {
-            estimator: catalog.estimator(&orders.stage, &orders.options)?,
-            train: Arc::new(SpoolReader::open(&orders.train, &task.context).await?),
-            validation: match &orders.validation {
-                Some(place) => Some(Arc::new(SpoolReader::open(place, &task.context).await?)),
-                None => None,
-            },
+        let seat = Seat {
             member: task.member,
-            task: current_task().filter(|task| !task.is_empty()),
-            orders,
+            attempt: attempt(task.context.task_id().as_deref()),
+            build: build_id()?.to_owned(),
+            bind: None,
         };
-        rank.on_a_thread().await?.to_batch()
+        let me = Me { member: task.member, task: current_task().filter(|task| !task.is_empty()) };
+        let work = match orders.invitation.role(task.member) {
+            Some(Role::Shards) => Work::Shards,
+            _ => Work::Rank(Box::new(rank(&orders, &task).await?)),
+        };
+        let cancelled = Arc::clone(&task.cancelled);
+        on_a_thread(format!("{} rank {}", orders.model, task.member), me.task.clone(), move || match work {
+            Work::Shards => me.serve(&orders, &seat, &cancelled),
+            Work::Rank(rank) => me.train(&rank, &orders, &seat, &cancelled),
+        })
+        .await??
+        .to_batch()
     })
+}
+
+/// What a member does.
+enum Work {
+    Rank(Box<Rank>),
+    Shards,
+}
+
+async fn rank(orders: &Orders, task: &GangTask) -> PlanResult<Rank> {
+    let catalog = task.context.session_config().get_extension::<StageCatalog>();
+    let catalog = catalog.ok_or_else(|| Error::NoStages { stage: orders.stage.clone() })?;
+    Ok(Rank {
+        estimator: catalog.estimator(&orders.stage, &orders.options)?,
+        train: Arc::new(SpoolReader::open(&orders.train, &task.context).await?),
+        validation: match &orders.validation {
+            Some(place) => Some(Arc::new(SpoolReader::open(place, &task.context).await?)),
+            None => None,
+        },
+    })
+}
+
+/// A number that grows with every time that a cluster starts the member anew: Ballista counts the tasks of a job
+/// (`TID job/stage.attempt/task.attempt`).
+fn attempt(task: Option<&str>) -> u32 {
+    let number = task.and_then(|task| task.rsplit('/').next()?.split('.').next()?.parse().ok());
+    number.unwrap_or(0)
+}
+
+/// Runs `work` on a thread of its own, as part of the cluster's task if there is one.
+async fn on_a_thread<T: Send + 'static>(
+    name: String,
+    task: Option<Arc<str>>,
+    work: impl FnOnce() -> T + Send + 'static,
+) -> PlanResult<T> {
+    let (tell, told) = oneshot::channel();
+    let spawned = thread::Builder::new().name(name).stack_size(STACK).spawn(move || {
+        // Nobody listens when the query was dropped.
+        let _ = tell.send(match task {
+            Some(task) => in_task(&task, work),
+            None => work(),
+        });
+    });
+    spawned.map_err(DataFusionError::IoError)?;
+    told.await.map_err(|e| DataFusionError::External(Box::new(e)))
 }
 
 /// A rank whose rows are at hand.
@@ -140,75 +190,89 @@ struct Rank {
     estimator: Box<dyn Estimator>,
     train: Arc<SpoolReader>,
     validation: Option<Arc<SpoolReader>>,
+}
+
+/// A member, as it calls itself.
+struct Me {
     member: usize,
     /// The cluster's task that it is, if it is one.
     task: Option<Arc<str>>,
-    orders: Orders,
 }
 
 /// Lines of a rank's log that a failure brings along.
 const LOG_LINES: usize = 20;
-
 /// Training code of some layers recurses; the threads' default of 2 MiB would be little.
 const STACK: usize = 16 << 20;
+/// How often a rank that has finished, and still serves shards, looks whether it is still wanted.
+const SERVING: Duration = Duration::from_millis(200);
 
-impl Rank {
-    async fn on_a_thread(self) -> PlanResult<RankRow> {
-        let Some(membership) = enter(&self.orders.invitation, self.member) else {
-            return Ok(self.row(Ending::Left, 0, 0));
+impl Me {
+    /// Holds shards until the gang is over.
+    fn serve(&self, orders: &Orders, seat: &Seat, cancelled: &AtomicBool) -> PlanResult<RankRow> {
+        let served = serve(&orders.invitation, seat, || cancelled.load(Ordering::Relaxed));
+        let ending = match served {
+            Ok(()) => Ending::Served,
+            Err(e) => self.failed(&Error::from(voxelflow_stage::Error::from(e))),
         };
-        let mut unless_done = CancelOnDrop { cancelled: Some(Arc::clone(&membership.cancelled)) };
-        let (tell, told) = oneshot::channel();
-        let name = format!("{} rank {}", self.orders.model, self.member);
-        let spawned = thread::Builder::new().name(name).stack_size(STACK).spawn(move || {
-            // Nobody listens when the query was dropped.
-            let _ = tell.send(match self.task.clone() {
-                Some(task) => in_task(&task, || self.train(membership)),
-                None => self.train(membership),
-            });
-        });
-        spawned.map_err(DataFusionError::IoError)?;
-        let row = told.await.map_err(|e| DataFusionError::External(Box::new(e)));
-        unless_done.cancelled = None;
-        row
+        Ok(self.row(ending, 0, 0))
     }
 
-    fn train(&self, membership: Membership) -> RankRow {
-        let Membership { sync, line, cancelled } = membership;
+    /// Trains, and then serves shards as long as others need them. A failure that another attempt may not have is an
+    /// error of the task, which the cluster then starts anew; every other ending is a row.
+    fn train(
+        &self,
+        rank: &Rank,
+        orders: &Orders,
+        seat: &Seat,
+        cancelled: &Arc<AtomicBool>,
+    ) -> PlanResult<RankRow> {
+        let membership = match enter(&orders.invitation, seat) {
+            Ok(membership) => membership,
+            Err(e) => return self.ended(self.failed(&Error::from(voxelflow_stage::Error::from(e))), 0, 0),
+        };
+        let line = membership.line();
         let mut gang = Gang {
-            sync,
-            settings: self.orders.settings.clone(),
-            progress: Some(Arc::new(Reporter(line))),
-            checkpoints: self.orders.checkpoints.clone(),
-            cancelled,
+            sync: Box::new(membership),
+            settings: orders.settings.clone(),
+            progress: Some(Arc::new(Reporter(line.clone()))),
+            checkpoints: orders.checkpoints.clone(),
+            cancelled: Arc::clone(cancelled),
         };
         let caught = catch_unwind(AssertUnwindSafe(|| {
-            let fitted = self.fit(&mut gang)?;
+            let fitted = rank.fit(&mut gang)?;
             let leads = gang.sync.place().leads();
             if leads {
-                write_model(&self.orders, self.train.time_points(), &fitted)?;
+                write_model(orders, rank.train.time_points(), &fitted)?;
             }
             Ok::<_, Error>((fitted.history, leads))
         }));
         let bytes_sent = gang.sync.traffic().sent;
-        // The others learn at once that this one has ended.
-        drop(gang);
         let (ending, samples) = match caught {
             Ok(Ok((history, leads))) => {
                 let samples = history.samples_per_rank.get(self.member).copied().unwrap_or(0);
-                (if leads { Ending::Led(Box::new(history)) } else { Ending::Trained }, samples)
+                (Ending::Trained { history: Box::new(history), led: leads }, samples)
             }
             Ok(Err(error)) => (self.failed(&error), 0),
             Err(panic) => (self.panicked(&*panic), 0),
         };
-        self.row(ending, samples, bytes_sent)
+        if let Ending::Failed(failure) = &ending {
+            line.fail(failure.reason.clone(), failure.is_permanent(), failure.log.clone());
+        }
+        // The others learn at once that this one has ended.
+        drop(gang);
+        if matches!(ending, Ending::Trained { .. }) {
+            while !line.wait_released(SERVING) && !cancelled.load(Ordering::Relaxed) {}
+        }
+        self.ended(ending, samples, bytes_sent)
     }
 
-    fn fit(&self, gang: &mut Gang) -> voxelflow_stage::Result<Fitted> {
-        let mut feed = SpoolFeed::new(Arc::clone(&self.train));
-        let mut validation = self.validation.as_ref().map(|reader| SpoolFeed::new(Arc::clone(reader)));
-        let validation = validation.as_mut().map(|feed| feed as &mut dyn SeriesFeed);
-        self.estimator.fit(&mut feed, validation, gang)
+    fn ended(&self, ending: Ending, samples: u64, bytes_sent: u64) -> PlanResult<RankRow> {
+        match ending {
+            Ending::Failed(failure) if self.task.is_some() && failure.cause == FailureCause::Machine => {
+                Err(DataFusionError::IoError(std::io::Error::other(failure.to_string())))
+            }
+            ending => Ok(self.row(ending, samples, bytes_sent)),
+        }
     }
 
     fn failed(&self, error: &Error) -> Ending {
@@ -244,16 +308,12 @@ impl Rank {
     }
 }
 
-/// Ends the training of a rank that nobody waits for any more.
-struct CancelOnDrop {
-    cancelled: Option<Arc<AtomicBool>>,
-}
-
-impl Drop for CancelOnDrop {
-    fn drop(&mut self) {
-        if let Some(flag) = &self.cancelled {
-            flag.store(true, Ordering::Relaxed);
-        }
+impl Rank {
+    fn fit(&self, gang: &mut Gang) -> voxelflow_stage::Result<Fitted> {
+        let mut feed = SpoolFeed::new(Arc::clone(&self.train));
+        let mut validation = self.validation.as_ref().map(|reader| SpoolFeed::new(Arc::clone(reader)));
+        let validation = validation.as_mut().map(|feed| feed as &mut dyn SeriesFeed);
+        self.estimator.fit(&mut feed, validation, gang)
     }
 }
 

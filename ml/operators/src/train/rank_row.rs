@@ -55,10 +55,15 @@ pub(super) struct RankRecord {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Ending {
-    /// It led, and has written the model's files.
-    Led(Box<History>),
     /// It has trained to the end.
-    Trained,
+    Trained {
+        /// What training did, as far as it was there.
+        history: Box<History>,
+        /// It led, and has written the model's files.
+        led: bool,
+    },
+    /// It has held shards to the end.
+    Served,
     /// The gang goes on without it.
     Left,
     /// It failed.
@@ -86,12 +91,21 @@ pub enum FailureCause {
     Consequence,
     /// Training was cancelled.
     Cancelled,
-    /// The machine, or the network.
+    /// The machine, or the network: another attempt may succeed.
     Machine,
+    /// Training itself, a loss that is not a number for example: it would come again.
+    Training,
     /// The user's input.
     Input,
     /// A panic: a defect of the stage.
     Panic,
+}
+
+impl RankFailure {
+    /// Whether another attempt would fail in the same way.
+    pub(super) fn is_permanent(&self) -> bool {
+        self.cause != FailureCause::Machine
+    }
 }
 
 impl fmt::Display for RankFailure {
@@ -110,10 +124,15 @@ impl fmt::Display for RankFailure {
 impl FailureCause {
     /// What kind of failure `error` is.
     pub(super) fn of(error: &voxelflow_stage::Error) -> Self {
+        use voxelflow_sync::Error as Sync;
         match error {
-            voxelflow_stage::Error::Cancelled => Self::Cancelled,
-            voxelflow_stage::Error::Sync(voxelflow_sync::Error::Cancelled) => Self::Cancelled,
+            voxelflow_stage::Error::Cancelled | voxelflow_stage::Error::Sync(Sync::Cancelled) => {
+                Self::Cancelled
+            }
             voxelflow_stage::Error::Sync(e) if e.is_consequence() => Self::Consequence,
+            voxelflow_stage::Error::Sync(
+                Sync::NotFinite { .. } | Sync::Length { .. } | Sync::Order { .. },
+            ) => Self::Training,
             e if e.is_input() => Self::Input,
             _ => Self::Machine,
         }
@@ -199,7 +218,9 @@ mod tests {
             "no room (process 77 on node-2)\nthe last lines of its log:\n  one\n  two"
         );
         let history = Box::new(History { initial_loss: 0.5, ..History::default() });
-        for ending in [Ending::Led(history), Ending::Trained, Ending::Left, Ending::Failed(failure)] {
+        for ending in
+            [Ending::Trained { history, led: true }, Ending::Served, Ending::Left, Ending::Failed(failure)]
+        {
             let row = row(ending);
             assert_eq!(RankRow::of_batch(&row.to_batch().unwrap()).unwrap(), [row]);
         }
@@ -207,7 +228,7 @@ mod tests {
 
     #[test]
     fn a_row_of_something_else_is_refused() {
-        let batch = row(Ending::Trained).to_batch().unwrap();
+        let batch = row(Ending::Left).to_batch().unwrap();
         assert!(RankRow::of_batch(&batch.project(&[0, 1, 2, 3, 4]).unwrap()).is_err());
         let odd: ArrayRef = Arc::new(StringArray::from_iter_values(["{}"]));
         let columns = batch.columns()[..5].iter().cloned().chain([odd]).collect();

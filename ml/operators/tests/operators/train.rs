@@ -223,7 +223,8 @@ async fn an_observer_hears_of_steps_and_can_cancel() {
     let error = bench.train("SELECT * FROM bold", settings).await.unwrap_err();
     let Error::Rank { failure, .. } = ours(&error) else { panic!("{error}") };
     assert_eq!((failure.cause, failure.reason.as_str()), (FailureCause::Cancelled, "training was cancelled"));
-    assert_eq!(*sink.steps.lock().unwrap(), [0, 1, 2]);
+    let steps = sink.steps.lock().unwrap();
+    assert!(steps.len() < 1_000 && steps.iter().copied().eq(0..steps.len() as u64), "{steps:?}");
     assert_eq!(bench.left_behind(), [""; 0]);
 }
 

@@ -76,7 +76,7 @@ impl SeriesFeed for SpoolFeed {
             return Err(voxelflow_stage::Error::Data { what: "feed".into(), reason });
         }
         self.fill(rows, into).map_err(|e| match e {
-            Error::Storage { path, reason } => voxelflow_stage::Error::Folder { path, reason },
+            Error::Storage { path, reason } => voxelflow_stage::Error::Rows { path, reason },
             other => voxelflow_stage::Error::Data { what: "feed".into(), reason: other.to_string() },
         })?;
         self.rate = size_of_val(into) as f64 / clock.elapsed().as_secs_f64().max(1e-9);

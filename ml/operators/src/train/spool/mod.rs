@@ -18,7 +18,7 @@ mod storage;
 
 pub(super) use feed::SpoolFeed;
 pub(super) use reader::SpoolReader;
-pub(super) use storage::SpoolFolder;
+pub(super) use storage::{SpoolFolder, unique};
 
 use super::row_order::{Keys, Origin, Rows, Spooled};
 use crate::series_column::SeriesColumn;
@@ -37,7 +37,7 @@ use futures::TryStreamExt;
 use parts_exec::{SpoolPartsExec, Spooling, part_file};
 use serde::{Deserialize, Serialize};
 use std::{collections::BTreeSet, sync::Arc};
-use storage::{Storage, unique};
+use storage::Storage;
 use tokio::sync::Semaphore;
 use voxelflow_dataset::Runner;
 

@@ -187,7 +187,7 @@ fn unique_name(name: &str) -> String {
 }
 
 /// A number that nobody else has: this process and the times that it has asked, and the clock.
-pub(super) fn unique() -> u64 {
+pub(in crate::train) fn unique() -> u64 {
     use std::{
         process,
         sync::atomic::{AtomicU64, Ordering},
