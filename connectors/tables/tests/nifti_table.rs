@@ -10,7 +10,7 @@ use std::sync::Arc;
 use voxelflow_formats::{NiftiReader, NiftiSpec, NiftiWriter};
 use voxelflow_stage::{GRID_METADATA_KEY, Grid};
 use voxelflow_tables::{
-    Error, ExportOptions, NIFTI, NiftiTableFactory, check_export, export_maps, mean_image,
+    Error, ExportOptions, NIFTI, NiftiTable, NiftiTableFactory, check_export, export_maps, mean_image,
 };
 
 const SHAPE: [usize; 3] = [5, 4, 3];
@@ -377,4 +377,22 @@ async fn a_real_run_equals_nibabel_and_nilearn() {
         assert_eq!(mean.len(), grid.shape.iter().product::<usize>());
         assert!((f64::from(mean[middle]) - value).abs() <= 1e-5 * value.abs().max(1.0), "{name}");
     }
+}
+
+#[test]
+fn a_table_is_known_by_what_it_reads() {
+    let (folder, bold, mask) = folder();
+    let identity = |options: &[(&str, &str)]| {
+        let options = options.iter().map(|(name, value)| ((*name).to_owned(), (*value).into())).collect();
+        NiftiTable::try_new(&[bold.to_str().unwrap()], &options).unwrap().identity().unwrap()
+    };
+    let masked = [("mask", mask.to_str().unwrap())];
+    let all = [identity(&[]), identity(&[("mask", "none")]), identity(&masked)];
+    assert_eq!(all, [identity(&[]), identity(&[("mask", "none")]), identity(&masked)]);
+    assert!(all[0] != all[1] && all[1] != all[2] && all[0] != all[2], "{all:?}");
+    write(&mask, 1, 0.0, |v, _| f32::from(v % 2 == 0));
+    assert_ne!(identity(&masked), all[2], "the mask's voxels count");
+    write(&bold, VOLUMES + 1, 0.0, value);
+    assert_ne!(identity(&[]), all[0], "the image counts");
+    drop(folder);
 }
