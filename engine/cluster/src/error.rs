@@ -65,12 +65,14 @@ pub enum Error {
         reason: String,
     },
     /// A job failed on the cluster.
-    #[error("job {job} failed on the cluster: {reason}")]
+    #[error("job {job} failed on the cluster: {reason}{}", job_log(.lines))]
     Job {
         /// The job.
         job: String,
         /// The first cause.
         reason: String,
+        /// The last lines that its tasks wrote to their logs.
+        lines: Vec<String>,
     },
     /// The rows of a partition cannot be fetched.
     #[error("partition {partition} of job {job} cannot be fetched from executor {executor}: {reason}")]
@@ -154,6 +156,14 @@ fn tail(log: &std::path::Path, lines: &str) -> String {
     }
     let shown: String = lines.lines().map(|line| format!("\n  | {line}")).collect();
     format!("; the end of its log {}:{shown}", log.display())
+}
+
+fn job_log(lines: &[String]) -> String {
+    if lines.is_empty() {
+        return String::new();
+    }
+    let shown: String = lines.iter().map(|line| format!("\n  | {line}")).collect();
+    format!("\nthe end of its log:{shown}")
 }
 
 impl Error {

@@ -152,6 +152,10 @@ pub(crate) struct Job {
 pub(crate) struct Places(BTreeMap<usize, Vec<PartitionLocation>>);
 
 impl Job {
+    fn failed(&self, reason: String) -> Error {
+        Error::Job { job: self.id.clone(), reason, lines: Vec::new() }
+    }
+
     /// Waits for the end.
     pub(crate) async fn finish(&self) -> Result<Places> {
         let mut pause = PAUSES[0];
@@ -171,7 +175,7 @@ impl Job {
                     }
                     Some(Status::Failed(failed)) => {
                         self.ended.store(true, Ordering::Relaxed);
-                        return Err(Error::Job { job: self.id.clone(), reason: cause(&failed.error) });
+                        return Err(self.failed(cause(&failed.error)));
                     }
                     Some(Status::Queued(_) | Status::Running(_)) => {
                         known = true;
@@ -222,7 +226,7 @@ impl Job {
     pub(crate) async fn fetch(&self, location: PartitionLocation) -> Result<SendableRecordBatchStream> {
         let layout = location.layout();
         let (Some(id), Some(executor)) = (location.partition_id, location.executor_meta) else {
-            return Err(Error::Job { job: self.id.clone(), reason: "a partition without a place".into() });
+            return Err(self.failed("a partition without a place".into()));
         };
         let failed = |executor: &ExecutorMetadata, e: &dyn fmt::Display| Error::Fetch {
             job: self.id.clone(),

@@ -3,6 +3,7 @@
 use crate::{
     address::ClusterAddress,
     codec::VoxelflowCodec,
+    control::{ControlClient, Guard},
     error::{Error, Result},
     job::{Job, Places, SchedulerLink},
     local_cluster::LocalCluster,
@@ -26,7 +27,7 @@ use futures::{
     future::{BoxFuture, Shared},
     stream,
 };
-use std::{collections::BTreeMap, fmt, net::IpAddr, sync::Arc};
+use std::{collections::BTreeMap, fmt, net::IpAddr, sync::Arc, time::Duration};
 use voxelflow_dataset::{
     PlanRun, PlanRunner,
     distributed::distribute,
@@ -35,6 +36,10 @@ use voxelflow_dataset::{
 };
 use voxelflow_sync::network::{ClusterKey, seal};
 
+/// Lines of a failed job's log that its error shows.
+const TAIL_LINES: usize = 8;
+/// How long these lines are waited for.
+const TAIL_LIMIT: Duration = Duration::from_millis(500);
 /// Bytes of a message that are not the plan.
 const ENVELOPE_BYTES: usize = 1 << 20;
 
@@ -120,6 +125,15 @@ impl ClusterRunner {
         &self.address
     }
 
+    /// The control service beside its scheduler.
+    fn control(&self) -> Result<ControlClient> {
+        let guard = match &self.secrecy {
+            Secrecy::Key(key) => Guard::of_key(key)?,
+            Secrecy::Insecure | Secrecy::Refused => Guard::open(),
+        };
+        Ok(ControlClient::new(&self.address, &guard)?)
+    }
+
     fn encode(&self, plan: Arc<dyn ExecutionPlan>) -> Result<Vec<u8>> {
         let mut bytes = Vec::new();
         PhysicalPlanNode::try_from_physical_plan(plan, &self.codec)?.try_encode(&mut bytes)?;
@@ -148,7 +162,7 @@ impl PlanRunner for ClusterRunner {
         let plan = distribute(plan, self, &context).await?;
         let (schema, partitions) = (plan.schema(), plan.output_partitioning().partition_count());
         let job = Arc::new(self.submit(plan, &context).await?);
-        let finished = finished(Arc::clone(&job), self.own.clone());
+        let finished = finished(Arc::clone(&job), self.own.clone(), self.control()?);
         let stream = |partition| {
             let (job, finished) = (Arc::clone(&job), finished.clone());
             let rows = stream::once(async move {
@@ -186,12 +200,31 @@ impl PlanRunner for ClusterRunner {
 type Finished = Shared<BoxFuture<'static, Result<Arc<Places>, Arc<DataFusionError>>>>;
 
 /// The end of a job, for all of its partitions.
-fn finished(job: Arc<Job>, own: Option<Arc<Own>>) -> Finished {
+fn finished(job: Arc<Job>, own: Option<Arc<Own>>, control: ControlClient) -> Finished {
     let end = async move {
-        let places = job.finish().await.map_err(|e| with_logs(e, own.as_deref()));
-        places.map(Arc::new).map_err(|e| Arc::new(e.into()))
+        match job.finish().await {
+            Ok(places) => Ok(Arc::new(places)),
+            Err(e) => Err(Arc::new(with_logs(with_tail(e, &control).await, own.as_deref()).into())),
+        }
     };
     end.boxed().shared()
+}
+
+/// A job's failure with the last lines of its log: they say more than the error where user code or a rank failed.
+async fn with_tail(error: Error, control: &ControlClient) -> Error {
+    let Error::Job { job, reason, .. } = error else { return error };
+    let read = async {
+        loop {
+            match control.logs(&job, 0, TAIL_LINES).await {
+                // The executor may still be sending them.
+                Ok(page) if page.lines.is_empty() => tokio::time::sleep(TAIL_LIMIT / 10).await,
+                Ok(page) => return page.lines.iter().map(ToString::to_string).collect(),
+                Err(_) => return Vec::new(),
+            }
+        }
+    };
+    let lines = tokio::time::timeout(TAIL_LIMIT, read).await.unwrap_or_default();
+    Error::Job { job, reason, lines }
 }
 
 /// An error that may have its cause in one of the processes that this session has started.

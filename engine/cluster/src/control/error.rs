@@ -56,7 +56,8 @@ impl Error {
         let (address, reason) = (address.to_owned(), innermost(status));
         match status.code() {
             Code::NotFound | Code::FailedPrecondition => Self::Job(status.message().to_owned()),
-            // What a connection that does not come about ends as; the service itself does not answer so.
+            // A connection that does not come about is a status with a cause; one that the service sends has none.
+            _ if std::error::Error::source(status).is_some() => Self::Unreachable { address, reason },
             Code::Unavailable | Code::DeadlineExceeded | Code::Unknown | Code::Cancelled => {
                 Self::Unreachable { address, reason }
             }
