@@ -35,6 +35,8 @@ pub struct LocalSteps<S> {
     local: u64,
     totals: Totals,
     steps: u64,
+    /// All ranks have stepped since they met last: else only the leader may have, alone.
+    together: bool,
 }
 
 /// Prefix of the inner rule's vectors in an [`OptimizerState`].
@@ -53,6 +55,7 @@ impl<S: GradientSync> LocalSteps<S> {
             local: 0,
             totals: Totals::default(),
             steps: 0,
+            together: false,
         }
     }
 
@@ -153,7 +156,7 @@ impl<S: GradientSync> GradientSync for LocalSteps<S> {
         let position = self.inner.join(parameters, start)?;
         self.anchor = parameters.to_vec();
         self.difference = vec![0.0; n];
-        (self.local, self.totals) = (0, Totals::default());
+        (self.local, self.totals, self.together) = (0, Totals::default(), false);
         if position.round > 0 {
             // A checkpoint that the gang did not begin with is of no use to it.
             self.average_memory(restored && position == brought, position.round)?;
@@ -169,6 +172,7 @@ impl<S: GradientSync> GradientSync for LocalSteps<S> {
         if let Some(error) = self.refused(parameters, contribution) {
             return Err(error);
         }
+        self.together = true;
         if contribution.samples > 0 {
             self.step_locally(parameters, contribution);
             if self.local < self.every {
@@ -191,7 +195,8 @@ impl<S: GradientSync> GradientSync for LocalSteps<S> {
     }
 
     fn synchronise(&mut self, parameters: &mut [f32]) -> Result<Totals> {
-        if parameters.len() == self.anchor.len() {
+        // What the leader did alone is with the gang already.
+        if std::mem::take(&mut self.together) && parameters.len() == self.anchor.len() {
             self.exchange(parameters, false)?;
         }
         let totals = self.inner.synchronise(parameters)?;

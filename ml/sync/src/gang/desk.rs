@@ -94,10 +94,11 @@ impl Desk {
         let pause =
             Duration::from_millis((rules.heartbeat_ms / 2).min(rules.deadline_ms / 10).clamp(5, 1000));
         // Greater than any number of a driver that had the same run before.
-        let seconds = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs());
+        let since = SystemTime::now().duration_since(UNIX_EPOCH);
+        let number = since.map_or(0, |since| u64::try_from(since.as_millis()).unwrap_or_default());
         let desk = Arc::new(Self {
             epoch: Instant::now(),
-            coordinator: Mutex::new(Coordinator::new(rules, 0).starting_at(Generation(seconds))),
+            coordinator: Mutex::new(Coordinator::new(rules, 0).starting_at(Generation(number))),
             ways: Mutex::default(),
             signals: Mutex::default(),
             changed: Condvar::default(),

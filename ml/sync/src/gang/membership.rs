@@ -2,8 +2,8 @@
 
 use super::node::{Event, Hands, Node};
 use crate::{
-    Contribution, Error, GradientSync, Lease, OptimizerState, Place, Position, Rank, Result, Round, Start,
-    SyncSettings, Totals, Traffic,
+    Consistency, Contribution, Error, GradientSync, Lease, OptimizerState, Place, Position, Rank, Result,
+    Round, Start, SyncSettings, Totals, Traffic,
     contribution::Checked,
     protocol::{Call, Done, Failure},
 };
@@ -26,7 +26,7 @@ pub(crate) struct ServiceRank {
 impl ServiceRank {
     pub fn new(node: Arc<Node>, settings: &SyncSettings, world: usize) -> Self {
         let rank = node.me.rank();
-        let in_rounds = settings.max_lead() == Some(0);
+        let in_rounds = settings.consistency == Consistency::Sync;
         Self { node, rank, world, in_rounds, n_parameters: 0, unpushed: Vec::new(), steps: 0, failed: None }
     }
 

@@ -82,13 +82,13 @@ impl RingRank {
 }
 
 impl RingRank {
-    /// The coordinator may know why the peers have gone.
+    /// Peers go when the coordinator says so; if they went by themselves, this rank has seen who was the first.
     fn first_cause(&self, error: Error) -> Error {
         if !error.is_consequence() || !self.node.is_released() {
             return error;
         }
         match self.node.call(Call::Sum(Vec::new()), &mut Hands::default()) {
-            Err(cause) if !cause.wants_join() => cause,
+            Err(cause @ (Error::Cancelled | Error::Fenced { .. })) => cause,
             _ => error,
         }
     }

@@ -1,7 +1,7 @@
 //! From the settings that users write to the rules and settings of the protocol.
 
 use crate::{
-    SyncSettings,
+    Consistency, SyncSettings,
     protocol::{MemberSettings, Pace, ReplicaSettings, Rules, RunId},
 };
 
@@ -81,10 +81,11 @@ impl GangSpec {
             dedicated,
             shards: holders.max(count(self.settings.parameter_servers)),
             copies,
-            pace: match self.settings.max_lead() {
-                Some(0) => Pace::Sync,
-                Some(steps) => Pace::Bounded(steps),
-                None => Pace::Async,
+            pace: match (self.settings.consistency, self.settings.max_lead()) {
+                (Consistency::Sync, _) => Pace::Sync,
+                // Also with a lead of none: each push is an update of its own.
+                (_, Some(steps)) => Pace::Bounded(steps),
+                (_, None) => Pace::Async,
             },
             max_rank_restarts: self.max_rank_restarts,
             heartbeat_ms: milliseconds(heartbeat),
