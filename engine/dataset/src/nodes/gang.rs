@@ -145,20 +145,37 @@ impl GangFunction {
 /// # Errors
 /// A function that this build does not have, a request for nobody.
 pub fn gang_plan(request: GangRequest, function: &str, payload: Arc<[u8]>) -> OwnResult<Arc<GangExec>> {
-    if request.members == 0 || request.min_members > request.members {
-        let GangRequest { name, members, min_members, .. } = &request;
+    let members: Vec<usize> = (0..request.members).collect();
+    gang_plan_in_order(request, &members, function, payload)
+}
+
+/// As [`gang_plan`], with the members in the order in which they are dealt out to executors: neighbours are likely
+/// to share one.
+///
+/// # Errors
+/// As [`gang_plan`]; other than `request.members` members.
+pub fn gang_plan_in_order(
+    request: GangRequest,
+    order: &[usize],
+    function: &str,
+    payload: Arc<[u8]>,
+) -> OwnResult<Arc<GangExec>> {
+    let GangRequest { name, members, min_members, .. } = &request;
+    if *members == 0 || min_members > members || order.len() != *members {
+        let given = order.len();
         return Err(Error::plan(
             "gang",
             format!(
-                "{name} asks for {members} members, at least {min_members}: give 1 or more, and no more at least than in all"
+                "{name} asks for {members} members, at least {min_members}, and names {given}: name as many as it \
+                 asks for, 1 or more, and ask for no more at least than in all"
             ),
         ));
     }
-    let row = |member: usize| -> Result<Vec<RecordBatch>> {
-        let column: ArrayRef = Arc::new(UInt64Array::from_value(member as u64, 1));
+    let row = |member: &usize| -> Result<Vec<RecordBatch>> {
+        let column: ArrayRef = Arc::new(UInt64Array::from_value(*member as u64, 1));
         Ok(vec![RecordBatch::try_new(Arc::clone(&MEMBERS), vec![column])?])
     };
-    let rows: Vec<_> = (0..request.members).map(row).collect::<Result<_>>()?;
+    let rows: Vec<_> = order.iter().map(row).collect::<Result<_>>()?;
     let members = MemorySourceConfig::try_new_exec(&rows, Arc::clone(&MEMBERS), None)?;
     Ok(Arc::new(GangExec::try_new(request, function, payload, members)?))
 }
@@ -517,6 +534,8 @@ mod tests {
     fn what_cannot_be_is_refused() {
         let nobody = gang_plan(request(0), "test_meet", Arc::from([])).unwrap_err();
         assert!(nobody.to_string().contains("asks for 0 members"), "{nobody}");
+        let odd = gang_plan_in_order(request(2), &[1], "test_meet", Arc::from([])).unwrap_err();
+        assert!(odd.to_string().contains("names 1"), "{odd}");
         let unknown = gang_plan(request(1), "test_met", Arc::from([])).unwrap_err().to_string();
         assert!(unknown.contains("`test_met`, did you mean `test_meet`?"), "{unknown}");
     }

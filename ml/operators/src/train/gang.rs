@@ -17,7 +17,7 @@ use futures::TryStreamExt;
 use std::{fs, path::Path, sync::Arc};
 use voxelflow_dataset::{
     Runner, build_id,
-    nodes::{GangRequest, gang_plan},
+    nodes::{GangRequest, gang_plan_in_order},
 };
 use voxelflow_stage::{History, ProgressSink};
 use voxelflow_sync::{
@@ -64,8 +64,8 @@ impl GangRun<'_> {
         let orders = orders.map_err(|e| DataFusionError::External(e.into()))?;
         let watch = Watch::start(host, self.progress.clone())?;
         let payload = runner.seal(&orders)?;
-        let members = self.job.settings.ranks + plan.dedicated_shards();
-        let gang = gang_plan(self.request(members), TRAIN_RANK, payload.into())?;
+        let order = in_turn(self.job.settings.ranks, plan.dedicated_shards());
+        let gang = gang_plan_in_order(self.request(order.len()), &order, TRAIN_RANK, payload.into())?;
         let run = runner.run(gang, Arc::clone(context)).await?;
         let mut collected = self.collect(run.streams, watch.host()).await;
         let ended = tokio::task::spawn_blocking(move || watch.outcome()).await;
@@ -130,6 +130,16 @@ impl GangRun<'_> {
         }
         collected
     }
+}
+
+/// Ranks and, after them by number, holders of shards, dealt out in turn: an executor that gets some of the gang gets
+/// its part of both.
+fn in_turn(ranks: usize, dedicated: usize) -> Vec<usize> {
+    let halves = |i: usize, of_others: usize| (2 * i + 1) * of_others.max(1);
+    let mut members: Vec<(usize, usize)> = (0..ranks).map(|rank| (halves(rank, dedicated), rank)).collect();
+    members.extend((0..dedicated).map(|shard| (halves(shard, ranks), ranks + shard)));
+    members.sort_unstable();
+    members.into_iter().map(|(_, member)| member).collect()
 }
 
 /// Rows that have come.
@@ -261,6 +271,13 @@ mod tests {
         rows.into_iter().for_each(|row| collected.add(row));
         let outcome = collected.outcome("line", "m").map_err(|e| e.strip_backtrace());
         Ok(outcome?.members.into_iter().map(|m| m.member).collect())
+    }
+
+    #[test]
+    fn ranks_and_shards_are_dealt_out_in_turn() {
+        assert_eq!(in_turn(3, 0), [0, 1, 2]);
+        assert_eq!(in_turn(2, 2), [0, 2, 1, 3]);
+        assert_eq!(in_turn(4, 2), [0, 4, 1, 2, 5, 3]);
     }
 
     #[test]

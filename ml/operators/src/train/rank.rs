@@ -284,7 +284,12 @@ impl Me {
             other if other.is_input() => FailureCause::Input,
             _ => FailureCause::Machine,
         };
-        Ending::Failed(self.failure(cause, error.to_string()))
+        let reason = match cause {
+            // Whoever of the gang noticed it first.
+            FailureCause::Cancelled => voxelflow_stage::Error::Cancelled.to_string(),
+            _ => error.to_string(),
+        };
+        Ending::Failed(self.failure(cause, reason))
     }
 
     fn panicked(&self, panic: &(dyn Any + Send)) -> Ending {
