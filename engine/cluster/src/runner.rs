@@ -32,7 +32,7 @@ use voxelflow_dataset::{
     PlanRun, PlanRunner,
     distributed::distribute,
     nodes::GangExec,
-    runner::{RunCounts, absorb_metrics},
+    runner::{RunCounts, absorb_metrics, calls_functions},
 };
 use voxelflow_sync::network::{ClusterKey, seal};
 
@@ -161,6 +161,7 @@ impl PlanRunner for ClusterRunner {
     async fn run(&self, plan: Arc<dyn ExecutionPlan>, context: Arc<TaskContext>) -> PlanResult<PlanRun> {
         let plan = distribute(plan, self, &context).await?;
         let (schema, partitions) = (plan.schema(), plan.output_partitioning().partition_count());
+        let needed = calls_functions(plan.as_ref());
         let job = Arc::new(self.submit(plan, &context).await?);
         let finished = finished(Arc::clone(&job), self.own.clone(), self.control()?);
         let stream = |partition| {
@@ -173,7 +174,7 @@ impl PlanRunner for ClusterRunner {
             Box::pin(RecordBatchStreamAdapter::new(Arc::clone(&schema), rows)) as SendableRecordBatchStream
         };
         let streams = (0..partitions).map(stream).collect();
-        Ok(PlanRun { streams, counts: Arc::new(JobCounts { job, context }) })
+        Ok(PlanRun { streams, counts: Arc::new(JobCounts { job, context, needed }) })
     }
 
     fn driver_address(&self) -> Option<IpAddr> {
@@ -255,12 +256,23 @@ fn partition_rows(
 struct JobCounts {
     job: Arc<Job>,
     context: Arc<TaskContext>,
+    /// Sums that the program reads are among them.
+    needed: bool,
 }
 
 #[async_trait]
 impl RunCounts for JobCounts {
     async fn gather(&self) -> PlanResult<BTreeMap<String, u64>> {
-        let metrics = self.job.metrics().await?;
+        let metrics = match self.job.metrics().await {
+            Ok(metrics) => metrics,
+            Err(e) if self.needed => return Err(e.into()),
+            Err(e) => {
+                // Ballista cannot tell the metrics of every plan (a union of constants, for example): the rows are
+                // not the worse for it.
+                log::info!("what was counted is not known: {e}");
+                return Ok(BTreeMap::new());
+            }
+        };
         Ok(absorb_metrics(&self.context, metrics.iter().map(|(name, value)| (name.as_str(), *value))))
     }
 }

@@ -8,7 +8,12 @@
 //! A node that holds a conversation with the user's process (training, for example) is a [`DriverNode`]: a plan
 //! with one runs in the driver, and the node sends its inputs through the [`Runner`] of its session.
 
-use crate::{error::in_partition, functions::Accumulators, ledger};
+use crate::{
+    error::in_partition,
+    functions::Accumulators,
+    ledger,
+    nodes::{MapGroupsExec, MapPartitionsExec},
+};
 use async_trait::async_trait;
 use datafusion::{
     error::Result,
@@ -113,6 +118,13 @@ inventory::submit! { DriverNode("StreamingTableExec") }
 pub fn runs_in_driver(plan: &dyn ExecutionPlan) -> bool {
     inventory::iter::<DriverNode>().any(|node| node.0 == plan.name())
         || plan.children().into_iter().any(|child| runs_in_driver(child.as_ref()))
+}
+
+/// Whether `plan` calls named functions, which may add to accumulators.
+pub fn calls_functions(plan: &dyn ExecutionPlan) -> bool {
+    plan.downcast_ref::<MapPartitionsExec>().is_some()
+        || plan.downcast_ref::<MapGroupsExec>().is_some()
+        || plan.children().into_iter().any(|child| calls_functions(child.as_ref()))
 }
 
 /// Takes up what nodes have counted in other processes, given as the names and values of their metrics: sums go to
