@@ -88,11 +88,6 @@ impl Allotment {
         self.taken = 0;
         totals
     }
-
-    /// True once this rank has taken rows that no closed round has counted.
-    pub fn has_taken(&self) -> bool {
-        self.taken > 0
-    }
 }
 
 /// What is left of the epoch, by rank.
@@ -172,7 +167,7 @@ mod tests {
     fn an_epoch_that_nobody_began_goes_on() {
         let mut rank = Allotment::new(0, 1, 4, Position::default());
         let warm = Totals { samples: 3, loss: 1.0 };
-        assert_eq!(rank.synchronise(3, warm, rank.has_taken()), warm);
+        assert_eq!(rank.synchronise(3, warm, rank.taken > 0), warm);
         assert_eq!((rank.position().epoch, rank.position().round), (0, 3));
         assert_eq!(rank.take(9).unwrap().visits, 0..4);
         rank.close(4, [4], 2.0);

@@ -10,6 +10,8 @@
 //! tensors by frames. Everything else is the same.
 
 mod desk;
+mod entering;
+mod hands;
 mod host;
 mod links;
 mod local;
@@ -18,6 +20,7 @@ mod node;
 mod remote;
 mod ring_rank;
 mod rules;
+mod service_rank;
 #[cfg(test)]
 mod tests;
 
@@ -28,12 +31,14 @@ use crate::{
 };
 use desk::Desk;
 use local::LocalLinks;
-use membership::ServiceRank;
 use node::{Event, Node};
+use service_rank::ServiceRank;
 use std::{sync::Arc, time::Duration};
 
 pub use desk::Signal;
-pub use host::{GangHost, Invitation, Line, Membership, Seat, Transport, enter, serve};
+pub use entering::{Seat, enter, serve};
+pub use host::{GangHost, Invitation, Transport};
+pub use membership::{Line, Membership};
 pub use rules::{Deadlines, GangSpec};
 
 /// One [`GradientSync`] for each of `ranks` threads of this process, by rank.

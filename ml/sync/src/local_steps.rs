@@ -286,15 +286,15 @@ mod tests {
         let (mut w, mut velocity) = (vec![0.0; N], [0.0; N]);
         let mut squares = vec![vec![0.0; N]; RANKS];
         for round in 0..rounds {
-            let mut delta = vec![0.0; N];
-            for rank in 0..RANKS {
+            let mut delta = [0.0; N];
+            for (rank, squares) in squares.iter_mut().enumerate() {
                 let (mut own, n) = (w.clone(), (rank + 1) as f64);
                 for step in round * H..(round + 1) * H {
                     let gradient = gradient(&own, &minibatch(rank, step));
                     for i in 0..N {
                         let g = gradient[i] / n;
-                        squares[rank][i] += g * g;
-                        let root: f64 = squares[rank][i];
+                        squares[i] += g * g;
+                        let root: f64 = squares[i];
                         own[i] -= match optimizer {
                             OptimizerKind::Sgd => rate * g,
                             _ => rate * g / (root.sqrt() + epsilon),

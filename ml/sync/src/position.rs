@@ -230,7 +230,7 @@ mod tests {
             ranges in proptest::collection::vec((0_usize..50, 0_usize..20), 0..12), length in 0_usize..60,
         ) {
             let mut cursor = Cursor::default();
-            let mut naive = vec![false; 80];
+            let mut naive = [false; 80];
             for (start, n) in ranges {
                 cursor.add(start..start + n);
                 naive[start..start + n].fill(true);

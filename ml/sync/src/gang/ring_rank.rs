@@ -3,7 +3,10 @@
 //! A ring needs all its ranks. When one fails the others learn of it by their connections, and the gang is over;
 //! its driver starts another from the newest checkpoint.
 
-use super::node::{Event, Hands, Node};
+use super::{
+    hands::Hands,
+    node::{Event, Node},
+};
 use crate::{
     Communicator, Contribution, Error, GradientSync, Lease, OptimizerState, Place, Position, Rank, Result,
     Ring, Round, Start, SyncSettings, Totals, Traffic,
@@ -46,7 +49,7 @@ impl RingRank {
                 Err(error) => return Err(error),
             }
         }
-        let view = self.node.view().ok_or_else(|| Error::Restarted { generation: 0 })?;
+        let view = self.node.view().ok_or(Error::Restarted { generation: 0 })?;
         let ranks: Vec<Rank> = view.ranks().map(|member| member.rank()).collect();
         if ranks.len() != self.world {
             return Err(unexpected(
