@@ -20,6 +20,7 @@ mod handshake;
 mod listener;
 mod mesh;
 mod native;
+mod payload;
 mod seal;
 mod stream;
 
@@ -31,7 +32,8 @@ pub use credentials::{JobCredentials, Security, Token, server_name};
 pub use handshake::Passport;
 pub use listener::{Listener, Visitors};
 pub use mesh::{Direction, Inbox, Mesh};
+pub use payload::Payload;
 pub use seal::{ClusterKey, open, seal};
-pub use stream::{Closer, Payload, TensorStream};
+pub use stream::{Closer, TensorStream};
 
 pub(crate) use credentials::random;

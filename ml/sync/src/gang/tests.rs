@@ -204,3 +204,38 @@ fn the_others_go_on_when_the_leader_is_cut_off() {
     // The leader's work is done by the next: its own end is not that of the gang.
     one_is_cut_off(&Security::insecure().unwrap(), 0, 0);
 }
+
+/// Parameters after three steps of two ranks, and the bytes that they sent.
+fn three_steps(codec: crate::Codec) -> (Vec<f32>, u64) {
+    let optimizer = OptimizerSettings { optimizer: OptimizerKind::Sgd, ..OptimizerSettings::default() };
+    let settings = SyncSettings { optimizer, codec: Some(codec), ..SyncSettings::default() };
+    let spec = GangSpec::fixed(run(), settings, 2);
+    let host = GangHost::start(spec, tcp(&Security::insecure().unwrap())).unwrap();
+    let invitation = host.invitation();
+    let members: Vec<_> = (0..2).map(|rank| enter(&invitation, &Seat::first(rank, "")).unwrap()).collect();
+    let trained = on_every_rank(members, |_, mut member| {
+        let mut w = vec![0.0; 20_000];
+        member.join(&mut w, Start::fresh(0)).unwrap();
+        let gradient: Vec<f32> = (0..w.len()).map(|i| 1.0 + i as f32 / 7.0).collect();
+        for _ in 0..3 {
+            member.step(&mut w, Contribution { gradient: &gradient, samples: 1, loss: 0.0 }).unwrap();
+        }
+        member.synchronise(&mut w).unwrap();
+        let sent = member.traffic().sent;
+        assert!(member.finish(SOON));
+        (w, sent)
+    });
+    assert_eq!(trained[0].0, trained[1].0);
+    assert_eq!(host.finish(SOON), Outcome::Finished);
+    (trained[0].0.clone(), trained.iter().map(|(_, sent)| sent).sum())
+}
+
+#[test]
+fn brain_floats_halve_what_gradients_cost() {
+    let ((exact, all), (rounded, fewer)) = (three_steps(crate::Codec::F32), three_steps(crate::Codec::Bf16));
+    assert!(exact.iter().zip(&rounded).all(|(a, b)| (a - b).abs() <= a.abs() / 250.0));
+    assert_ne!(exact, rounded);
+    // Three steps of two ranks, that push half of the gradient to each other.
+    let saved = 3 * 2 * 10_000 * 2;
+    assert!(all.abs_diff(fewer + saved) < 2_000, "{all} bytes, {fewer} with brain floats");
+}

@@ -13,7 +13,8 @@ use super::{
     frame::{Dtype, Header, Kind},
     handshake::Passport,
     mesh::{Direction, Inbox, Mesh},
-    stream::{Payload, TensorStream},
+    payload::Payload,
+    stream::TensorStream,
 };
 use crate::{Communicator, Error, Rank, Result, Traffic};
 use std::{

@@ -13,7 +13,8 @@
 use super::{
     credentials::{Security, Token, server_name},
     frame::{Header, Kind},
-    stream::{Payload, TensorStream},
+    payload::Payload,
+    stream::TensorStream,
 };
 use crate::{Error, Result};
 use rustls::{ClientConfig, ClientConnection, Connection, ServerConfig, ServerConnection};

@@ -13,7 +13,8 @@ use super::{
     frame::{Header, PAYLOAD_LIMIT},
     handshake::Passport,
     listener::{Listener, Visitors},
-    stream::{Closer, Payload, TensorStream},
+    payload::Payload,
+    stream::{Closer, TensorStream},
 };
 use crate::{Error, Result};
 use std::{

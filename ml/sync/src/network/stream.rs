@@ -11,6 +11,7 @@
 use super::{
     frame::{Codec, Dtype, HEADER, Header},
     native::{put_bf16, put_f32, take_bf16, take_f32},
+    payload::Payload,
 };
 use crate::{Error, Result};
 use half::{bf16, slice::HalfFloatSliceExt};
@@ -19,35 +20,6 @@ use std::{
     net::{Shutdown, TcpStream},
     time::Duration,
 };
-
-/// What a frame carries.
-#[derive(Clone, Copy, Debug)]
-pub enum Payload<'a> {
-    /// Bytes as they are.
-    Bytes(&'a [u8]),
-    /// Numbers of one or several arrays, one behind the other, written as the codec says.
-    F32(&'a [&'a [f32]], Codec),
-}
-
-impl Payload<'_> {
-    /// Nothing.
-    pub const EMPTY: Self = Self::Bytes(&[]);
-
-    /// `header` with the type, codec and length of this payload.
-    fn described(&self, header: Header) -> Header {
-        let (dtype, codec, elements) = match self {
-            Self::Bytes(bytes) => (Dtype::Bytes, Codec::Plain, bytes.len()),
-            Self::F32(arrays, codec) => (Dtype::F32, *codec, arrays.iter().map(|array| array.len()).sum()),
-        };
-        let length = elements as u64 * dtype.bytes(codec).unwrap_or(1);
-        Header { dtype, codec, length, ..header }
-    }
-
-    /// Bytes on the wire.
-    pub fn bytes(&self) -> u64 {
-        self.described(Header::default()).length
-    }
-}
 
 /// Reads of the kernel: small frames come with one, and TLS records several at a time.
 const READ: usize = 256 << 10;
