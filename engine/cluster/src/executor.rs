@@ -7,6 +7,7 @@ use crate::{
     error::{Error, Result},
     policy::ExecutorName,
     session::{MESSAGE_BYTES, SessionFactory, Sessions},
+    task_engine::TaskEngine,
 };
 use ballista_core::{config::TaskSchedulingPolicy, error::BallistaError};
 use ballista_executor::{
@@ -30,8 +31,6 @@ pub const HEARTBEAT_SECONDS: u64 = 5;
 const CLEAN_UP_SECONDS: u64 = 600;
 /// Seconds after which the files of a job that nobody has written to are removed.
 const JOB_DATA_SECONDS: u64 = 24 * 3600;
-/// Seconds that a connection to another executor is kept when idle.
-const CLIENT_SECONDS: u64 = 60;
 /// How often it is looked at whether the executor is registered.
 const READY_POLL: Duration = Duration::from_millis(20);
 
@@ -156,8 +155,7 @@ fn executor_config(
             None => config,
         })),
         override_physical_codec: Some(Arc::new(VoxelflowCodec::try_new()?)),
-        // The pool of connections between executors is Ballista's own: it is kept because the engine is not replaced.
-        client_ttl: CLIENT_SECONDS,
+        override_execution_engine: Some(Arc::new(TaskEngine::new())),
         health,
         ..ExecutorProcessConfig::default()
     })

@@ -13,6 +13,7 @@
 mod address;
 mod child;
 mod codec;
+mod connections;
 pub mod control;
 mod error;
 mod executor;
@@ -24,6 +25,7 @@ mod runner;
 mod scheduler;
 mod session;
 mod submitted;
+mod task_engine;
 
 pub use address::{ClusterAddress, check_bind};
 pub use child::{parent_gone, report_ready};

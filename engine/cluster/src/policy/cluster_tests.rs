@@ -67,9 +67,20 @@ fn meet(task: GangTask) -> BoxFuture<'static, PlanResult<RecordBatch>> {
     .boxed()
 }
 
+/// Tells under this name that a member has gone.
+struct Leaves(String, usize);
+
+impl Drop for Leaves {
+    fn drop(&mut self) {
+        CAME.lock().unwrap().entry(self.0.clone()).or_default().push(self.1);
+        CHANGED.notify_waiters();
+    }
+}
+
 /// Stays until it is cancelled.
 fn stay(task: GangTask) -> BoxFuture<'static, PlanResult<RecordBatch>> {
     async move {
+        let _leaves = Leaves(format!("{} left", task.request.name), task.member);
         CAME.lock().unwrap().entry(task.request.name.clone()).or_default().push(task.member);
         CHANGED.notify_waiters();
         std::future::pending().await
@@ -217,6 +228,7 @@ fn a_gang_starts_when_the_one_before_it_is_cancelled() {
     });
     assert_eq!(waits, format!("waits for 2 slots: 0 free of 2, held by job {job}"));
     cluster.runtime.block_on(control.cancel(&job)).unwrap();
+    cluster.runtime.block_on(wait_for("first left", 2));
     let cancelled = cluster.runtime.block_on(first).unwrap().unwrap_err().to_string();
     assert!(cancelled.contains("it was cancelled on request"), "{cancelled}");
     assert_eq!(cluster.runtime.block_on(second).unwrap().unwrap(), [0, 1]);

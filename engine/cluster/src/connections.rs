@@ -1,0 +1,91 @@
+//! Connections to other executors, kept for a while: a stage fetches rows from all of them, and a new connection
+//! for each fetch would use up the ports.
+
+use async_trait::async_trait;
+use ballista_core::{
+    client::BallistaClient,
+    client_pool::{BallistaClientPool, PooledClient},
+    error::Result,
+    extension::BallistaConfigGrpcEndpoint,
+    utils::GrpcClientConfig,
+};
+use std::{
+    collections::HashMap,
+    fmt,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::{Duration, Instant},
+};
+
+type Key = (String, u16, GrpcClientConfig);
+type Idle = HashMap<Key, Vec<(BallistaClient, Instant)>>;
+
+/// Idle connections by where they lead.
+pub(crate) struct Connections {
+    idle: Arc<Mutex<Idle>>,
+    kept: Duration,
+}
+
+impl fmt::Debug for Connections {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Connections").field("kept", &self.kept).finish_non_exhaustive()
+    }
+}
+
+impl Connections {
+    /// Connections that are closed when nobody has used them for `kept`.
+    pub(crate) fn new(kept: Duration) -> Self {
+        Self { idle: Arc::default(), kept }
+    }
+
+    /// Closes what has been idle for too long.
+    fn close_old(&self) {
+        let now = Instant::now();
+        lock(&self.idle).retain(|_, clients| {
+            clients.retain(|(_, since)| now.saturating_duration_since(*since) < self.kept);
+            !clients.is_empty()
+        });
+    }
+}
+
+fn lock(idle: &Mutex<Idle>) -> MutexGuard<'_, Idle> {
+    idle.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[async_trait]
+impl BallistaClientPool for Connections {
+    async fn acquire(
+        &self,
+        host: &str,
+        port: u16,
+        config: &GrpcClientConfig,
+        customize_endpoint: Option<Arc<BallistaConfigGrpcEndpoint>>,
+    ) -> Result<PooledClient> {
+        self.close_old();
+        let key = (host.to_owned(), port, config.clone());
+        let idle = lock(&self.idle).get_mut(&key).and_then(Vec::pop);
+        let client = match idle {
+            Some((client, _)) => client,
+            None => {
+                BallistaClient::try_new(
+                    host,
+                    port,
+                    config.max_message_size,
+                    config.use_tls,
+                    customize_endpoint,
+                    config.io_retries_times,
+                    config.io_retry_wait_time_ms,
+                    config.initial_connection_window_size,
+                    config.initial_stream_window_size,
+                )
+                .await?
+            }
+        };
+        let idle = Arc::clone(&self.idle);
+        let give_back = move |client| lock(&idle).entry(key).or_default().push((client, Instant::now()));
+        Ok(PooledClient::new(client, Box::new(give_back)))
+    }
+
+    async fn evict_idle(&self) {
+        self.close_old();
+    }
+}
