@@ -26,12 +26,15 @@ use datafusion::{
 use futures::{FutureExt, TryStreamExt, future::BoxFuture};
 use std::sync::Arc;
 
+/// The node to run instead; nothing when it is another kind of node, or when it is ready.
+pub type RewriteNode = fn(&Arc<dyn ExecutionPlan>) -> Option<Result<Arc<dyn ExecutionPlan>>>;
+
 /// How a node of another crate is put for a cluster; a leaf, for example, whose partitions nobody can pick.
 /// Registered with `inventory::submit!`.
 #[derive(Debug)]
 pub struct Distribute {
-    /// The node to run instead; nothing when it is another kind of node, or when it is ready.
-    pub rewrite: fn(&Arc<dyn ExecutionPlan>) -> Option<Result<Arc<dyn ExecutionPlan>>>,
+    /// How.
+    pub rewrite: RewriteNode,
 }
 
 inventory::collect!(Distribute);

@@ -89,8 +89,11 @@ impl Runner {
     }
 }
 
+/// Opens sealed bytes.
+pub type Unseal = dyn Fn(&[u8]) -> Result<Vec<u8>> + Send + Sync;
+
 /// Opens what a [`PlanRunner::seal`] has sealed: an extension of the configuration of sessions in executors.
-pub struct Unsealer(pub Box<dyn Fn(&[u8]) -> Result<Vec<u8>> + Send + Sync>);
+pub struct Unsealer(pub Box<Unseal>);
 
 /// The secret in `sealed`, for a node that runs; within one process nothing is sealed.
 ///
