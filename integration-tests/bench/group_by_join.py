@@ -3,7 +3,8 @@
     python integration-tests/bench/group_by_join.py [VOXELFLOW_BINARY] [RUNS] [ROWS]
 
 The answer on executors is compared with the answer in one process, and with Spark's, before anything is timed.
-Needs pyspark and a JDK for the peer; without them ours is timed alone.
+Needs pyspark and a JDK for the peer; without them ours is timed alone. The peak memory is that of the process that is
+started: neither our executors nor Spark's JVM are in it, so only the times compare.
 """
 
 import importlib.util
