@@ -205,7 +205,8 @@ fn the_others_go_on_when_the_leader_is_cut_off() {
     one_is_cut_off(&Security::insecure().unwrap(), 0, 0);
 }
 
-/// Parameters after three steps of two ranks, and the bytes that they sent.
+/// Parameters after three steps of two ranks, and the bytes that they received: those are counted before anybody
+/// goes on, bytes that were sent only afterwards.
 fn three_steps(codec: crate::Codec) -> (Vec<f32>, u64) {
     let optimizer = OptimizerSettings { optimizer: OptimizerKind::Sgd, ..OptimizerSettings::default() };
     let settings = SyncSettings { optimizer, codec: Some(codec), ..SyncSettings::default() };
@@ -221,13 +222,13 @@ fn three_steps(codec: crate::Codec) -> (Vec<f32>, u64) {
             member.step(&mut w, Contribution { gradient: &gradient, samples: 1, loss: 0.0 }).unwrap();
         }
         member.synchronise(&mut w).unwrap();
-        let sent = member.traffic().sent;
+        let received = member.traffic().received;
         assert!(member.finish(SOON));
-        (w, sent)
+        (w, received)
     });
     assert_eq!(trained[0].0, trained[1].0);
     assert_eq!(host.finish(SOON), Outcome::Finished);
-    (trained[0].0.clone(), trained.iter().map(|(_, sent)| sent).sum())
+    (trained[0].0.clone(), trained.iter().map(|(_, received)| received).sum())
 }
 
 #[test]
