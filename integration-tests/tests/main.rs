@@ -4,6 +4,7 @@
 mod cluster;
 mod cluster_jobs;
 mod cluster_nodes;
+mod cluster_training;
 mod commands;
 mod deploy;
 mod example_01;

@@ -13,15 +13,15 @@ use datafusion::{
     error::Result as PlanResult,
     execution::{SendableRecordBatchStream, TaskContext},
 };
-use futures::TryStreamExt;
-use std::{fs, path::Path, sync::Arc};
+use futures::{FutureExt, TryStreamExt};
+use std::{fs, path::Path, sync::Arc, time::Duration};
 use voxelflow_dataset::{
     Runner, build_id,
     nodes::{GangRequest, gang_plan_in_order},
 };
 use voxelflow_stage::{History, ProgressSink};
 use voxelflow_sync::{
-    GangHost, Invitation, Topology,
+    Invitation, Topology,
     protocol::{FirstCause, Outcome as Ended, RunId},
 };
 
@@ -62,12 +62,12 @@ impl GangRun<'_> {
         let host = plan.start()?;
         let orders = serde_json::to_vec(&self.orders(host.invitation())?);
         let orders = orders.map_err(|e| DataFusionError::External(e.into()))?;
-        let watch = Watch::start(host, self.progress.clone())?;
+        let mut watch = Watch::start(host, self.progress.clone())?;
         let payload = runner.seal(&orders)?;
         let order = in_turn(self.job.settings.ranks, plan.dedicated_shards());
         let gang = gang_plan_in_order(self.request(order.len()), &order, TRAIN_RANK, payload.into())?;
         let run = runner.run(gang, Arc::clone(context)).await?;
-        let mut collected = self.collect(run.streams, watch.host()).await;
+        let mut collected = self.collect(run.streams, &mut watch).await;
         let ended = tokio::task::spawn_blocking(move || watch.outcome()).await;
         collected.ended = ended.map_err(|e| DataFusionError::ExecutionJoin(Box::new(e)))?;
         collected.outcome(self.job.estimator.stage(), &self.job.model)
@@ -104,17 +104,27 @@ impl GangRun<'_> {
         }
     }
 
-    /// Takes the ranks' rows as they come; the first error stops the others.
-    async fn collect(&self, streams: Vec<SendableRecordBatchStream>, host: &GangHost) -> Collected {
+    /// Takes the ranks' rows as they come; the first error stops the others. When the gang has finished, the tasks
+    /// that are still there are those of lost members, which the cluster would be long in giving up: they are dropped.
+    async fn collect(&self, streams: Vec<SendableRecordBatchStream>, watch: &mut Watch) -> Collected {
+        let host = watch.host();
         let mut ranks = JoinSet::new();
         for rows in streams {
             ranks.spawn(rows.try_collect::<Vec<RecordBatch>>());
         }
         let mut collected = Collected::default();
         let mut cancelled = false;
+        let mut done = Vec::new();
+        let mut wait = Box::pin(std::future::pending().left_future());
         loop {
             let rank = tokio::select! {
                 rank = ranks.join_next() => rank,
+                rows = watch.finished() => {
+                    done = rows;
+                    wait = Box::pin(tokio::time::sleep(LAST_ROWS).right_future());
+                    continue;
+                }
+                () = &mut wait => break,
                 () = self.cancellation.cancelled(), if !cancelled => {
                     cancelled = true;
                     host.cancel();
@@ -128,9 +138,13 @@ impl GangRun<'_> {
                 host.cancel();
             }
         }
+        collected.add_missing(done);
         collected
     }
 }
+
+/// How long the tasks of a gang that has finished may take to give their rows.
+const LAST_ROWS: Duration = Duration::from_secs(2);
 
 /// Ranks and, after them by number, holders of shards, dealt out in turn: an executor that gets some of the gang gets
 /// its part of both.
@@ -167,6 +181,18 @@ impl Collected {
         match rows {
             Ok(rows) => rows.into_iter().for_each(|row| self.add(row)),
             Err(error) => drop(self.lost.get_or_insert(error)),
+        }
+    }
+
+    /// Adds the rows of members whose tasks have given none; what became of those tasks is no matter then.
+    fn add_missing(&mut self, done: Vec<RankRow>) {
+        if !done.is_empty() {
+            self.lost = None;
+        }
+        for row in done {
+            if self.members.iter().all(|known| known.member != row.member.member) {
+                self.add(row);
+            }
         }
     }
 

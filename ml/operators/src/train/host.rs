@@ -6,7 +6,7 @@
 //!   cancellation ──────────────────────────────┘
 //! ```
 
-use super::{job::GangOptions, rank::Event};
+use super::{job::GangOptions, rank::Event, rank_row::RankRow};
 use crate::Result;
 use std::{
     net::IpAddr,
@@ -17,6 +17,7 @@ use std::{
     thread::{self, JoinHandle},
     time::Duration,
 };
+use tokio::sync::oneshot;
 use voxelflow_stage::{ProgressSink, TrainSettings};
 use voxelflow_sync::{
     GangHost, GangSpec, Signal, Topology, Transport,
@@ -92,6 +93,8 @@ impl GangPlan<'_> {
 /// Listens to a gang until it is over or this is dropped.
 pub(super) struct Watch {
     host: Arc<GangHost>,
+    /// Told once, when all ranks have finished: their rows.
+    finished: Option<oneshot::Receiver<Vec<RankRow>>>,
     stopped: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
@@ -104,13 +107,19 @@ impl Watch {
     pub fn start(host: GangHost, progress: Option<Arc<dyn ProgressSink>>) -> std::io::Result<Self> {
         let (host, stopped) = (Arc::new(host), Arc::<AtomicBool>::default());
         let (listened, stop) = (Arc::clone(&host), Arc::clone(&stopped));
+        let (tell, finished) = oneshot::channel();
         let thread = thread::Builder::new().name("gang watch".into()).spawn(move || {
+            let mut done = Vec::new();
             while !stop.load(Ordering::Relaxed) {
                 match listened.next_signal(SIGNAL) {
                     Some(Signal::Report { bytes, .. }) => {
-                        if let Some(sink) = &progress {
-                            Event::tell(&bytes, sink.as_ref());
-                        }
+                        let event = Event::read(&bytes);
+                        done.extend(event.and_then(|event| event.tell(progress.as_deref())));
+                    }
+                    Some(Signal::Ended(Outcome::Finished)) => {
+                        // Nobody listens when the tasks have all ended before.
+                        let _ = tell.send(done);
+                        break;
                     }
                     Some(Signal::Ended(_)) => break,
                     // Ballista replaces and cancels what it knows of; notes are in the log.
@@ -118,12 +127,25 @@ impl Watch {
                 }
             }
         })?;
-        Ok(Self { host, stopped, thread: Some(thread) })
+        Ok(Self { host, finished: Some(finished), stopped, thread: Some(thread) })
+    }
+
+    /// Waits until all ranks have finished, and gives their rows; for ever where the gang ends otherwise, or when
+    /// asked again.
+    pub async fn finished(&mut self) -> Vec<RankRow> {
+        if let Some(finished) = &mut self.finished {
+            let rows = finished.await;
+            self.finished = None;
+            if let Ok(rows) = rows {
+                return rows;
+            }
+        }
+        std::future::pending().await
     }
 
     /// The gang.
-    pub fn host(&self) -> &GangHost {
-        &self.host
+    pub fn host(&self) -> Arc<GangHost> {
+        Arc::clone(&self.host)
     }
 
     /// How the gang ended, when the tasks of its members have.

@@ -71,12 +71,14 @@ pub(super) struct Orders {
     pub writing: PathBuf,
 }
 
-/// What a rank tells the driver while it trains.
+/// What a rank tells the driver while it trains, and in the end.
 #[derive(Serialize, Deserialize)]
 pub(super) enum Event {
     Started(u64),
     Step(StepRecord),
     Epoch(EpochRecord),
+    /// The rank's work is done; the row is the one that its task will give.
+    Done(Box<RankRow>),
 }
 
 /// Sends progress to the driver.
@@ -104,14 +106,21 @@ impl ProgressSink for Reporter {
 }
 
 impl Event {
-    /// Tells `sink` what a rank has reported; what cannot be read is of another build, and no reason to fail.
-    pub fn tell(bytes: &[u8], sink: &dyn ProgressSink) {
-        match serde_json::from_slice(bytes) {
-            Ok(Self::Started(samples)) => sink.started(samples),
-            Ok(Self::Step(record)) => sink.step(&record),
-            Ok(Self::Epoch(record)) => sink.epoch(&record),
-            Err(e) => log::debug!("progress that cannot be read: {e}"),
+    /// What a rank has reported; nothing where it cannot be read.
+    pub fn read(bytes: &[u8]) -> Option<Self> {
+        serde_json::from_slice(bytes).inspect_err(|e| log::warn!("a report that cannot be read: {e}")).ok()
+    }
+
+    /// Tells `sink`; gives the row of a rank whose work is done.
+    pub fn tell(self, sink: Option<&dyn ProgressSink>) -> Option<RankRow> {
+        match (self, sink) {
+            (Self::Done(row), _) => return Some(*row),
+            (Self::Started(samples), Some(sink)) => sink.started(samples),
+            (Self::Step(record), Some(sink)) => sink.step(&record),
+            (Self::Epoch(record), Some(sink)) => sink.epoch(&record),
+            (_, None) => {}
         }
+        None
     }
 }
 
@@ -257,6 +266,11 @@ impl Me {
         };
         if let Ending::Failed(failure) = &ending {
             line.fail(failure.reason.clone(), failure.is_permanent(), failure.log.clone());
+        }
+        if matches!(ending, Ending::Trained { .. }) {
+            // The driver need not wait for the cluster to notice that the tasks of lost members are gone.
+            let row = self.row(ending.clone(), samples, bytes_sent);
+            Reporter(line.clone()).send(&Event::Done(Box::new(row)));
         }
         // The others learn at once that this one has ended.
         drop(gang);

@@ -28,7 +28,7 @@ static SCHEMA: LazyLock<SchemaRef> = LazyLock::new(|| {
 });
 
 /// A rank that has ended.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct RankRow {
     /// Who it was.
     pub member: RankRecord,
