@@ -186,9 +186,11 @@ impl Error {
             Self::Stage(e) => e.is_input(),
             Self::Signal(e) => e.is_input(),
             Self::Rank { failure, .. } => failure.cause == FailureCause::Input,
-            Self::Storage { .. } | Self::Gang { .. } | Self::NoLeader { .. } | Self::NoStages { .. } | Self::RankRow { .. } => {
-                false
-            }
+            Self::Storage { .. }
+            | Self::Gang { .. }
+            | Self::NoLeader { .. }
+            | Self::NoStages { .. }
+            | Self::RankRow { .. } => false,
             _ => true,
         }
     }
