@@ -71,6 +71,10 @@ impl Member {
     pub(super) fn stop(&mut self, stop: Stop) {
         let rank = self.id().rank();
         let error = match stop {
+            // A new life of a rank that was lost comes when the others have finished without it.
+            Stop::Finished if self.hello.role == Role::Rank && self.leaving.is_none() => {
+                Error::Fenced { rank, generation: self.generation.0 }
+            }
             Stop::Finished => return self.actions.push(MemberAction::Released),
             Stop::Fenced => Error::Fenced { rank, generation: self.generation.0 },
             Stop::Cancelled | Stop::Drained => Error::Cancelled,
