@@ -185,6 +185,13 @@ impl PlanRunner for ClusterRunner {
         restricted_settings()
     }
 
+    /// What this session has started itself does not come back: it ends with its scheduler.
+    fn is_lost(&self, error: &DataFusionError) -> bool {
+        let DataFusionError::External(root) = error.find_root() else { return false };
+        let gone = |error: &Error| matches!(error, Error::SchedulerLost { .. } | Error::Unreachable { .. });
+        self.own.is_none() && root.downcast_ref::<Error>().is_some_and(gone)
+    }
+
     fn seal(&self, secret: &[u8]) -> PlanResult<Vec<u8>> {
         match &self.secrecy {
             Secrecy::Key(key) => seal(secret, key).map_err(|e| DataFusionError::External(Box::new(e))),

@@ -16,7 +16,7 @@ use crate::{
 };
 use async_trait::async_trait;
 use datafusion::{
-    error::Result,
+    error::{DataFusionError, Result},
     execution::TaskContext,
     physical_plan::{
         ExecutionPlan, ExecutionPlanProperties, SendableRecordBatchStream, stream::RecordBatchStreamAdapter,
@@ -41,6 +41,13 @@ pub trait PlanRunner: Send + Sync + fmt::Debug {
     /// Settings of DataFusion without which plans do not run there, by name; they are set once, on the session.
     fn session_settings(&self) -> Vec<(String, String)> {
         Vec::new()
+    }
+
+    /// Whether `error` says that whoever gives out the work is gone, and all that was running with it: the same plan
+    /// may be run again when it is back.
+    fn is_lost(&self, error: &DataFusionError) -> bool {
+        let _ = error;
+        false
     }
 
     /// Seals `secret` so that only those who run this runner's plans can read it (see [`unseal`]).

@@ -1,7 +1,7 @@
 //! Executes `TRAIN MODEL` in the driver: spools the rows, runs the gang, shows the model's folder, yields the history.
 
 use super::{
-    gang::{GangRun, forget_checkpoints},
+    gang::{GangRun, Outcome, forget_checkpoints},
     history,
     model_folder::ModelFolder,
     run_record::{RunClaim, RunRecord},
@@ -29,6 +29,7 @@ use std::{
     fmt,
     path::{Path, PathBuf},
     sync::Arc,
+    time::{Duration, Instant},
 };
 use voxelflow_dataset::Runner;
 use voxelflow_stage::{GRID_METADATA_KEY, Grid};
@@ -148,11 +149,38 @@ async fn train_on(
         writing: folder.writing(),
         cancellation: &training.0,
     };
-    let outcome = run.run(context).await?;
+    let outcome = until_done(&run, context).await?;
     folder.finish(&statistics, &outcome)?;
     forget_checkpoints(&checkpoints);
     history::batch(&job, &statistics, &outcome.history)
 }
+
+/// Runs the gang; one that was lost with its scheduler starts over from its newest checkpoint when the scheduler is
+/// back.
+async fn until_done(run: &GangRun<'_>, context: &Arc<TaskContext>) -> PlanResult<Outcome> {
+    let patience = Duration::from_secs_f64(run.job.gang.gang_deadline_seconds);
+    let runner = Runner::of(context);
+    let mut since = None;
+    loop {
+        let started = Instant::now();
+        let error = match run.run(context).await {
+            Err(error) if runner.is_lost(&error) && !run.cancellation.is_cancelled() => error,
+            ended => return ended,
+        };
+        // A gang that has been at work for a while was lost anew.
+        since = since.filter(|_| started.elapsed() < AT_WORK);
+        if since.get_or_insert_with(Instant::now).elapsed() > patience {
+            return Err(error);
+        }
+        log::warn!("model {}: {error}; it starts over from its newest checkpoint when the scheduler is back", run.job.model);
+        tokio::time::sleep(ASK_AGAIN).await;
+    }
+}
+
+/// How long a gang is at work before it counts as one that had begun.
+const AT_WORK: Duration = Duration::from_secs(30);
+/// How often a scheduler that is lost is asked for.
+const ASK_AGAIN: Duration = Duration::from_secs(1);
 
 /// Removes what a training has left behind that was cut off with its driver; its checkpoints stay.
 async fn clear_away(job: &TrainJob, left: RunRecord, context: &TaskContext) {
