@@ -36,6 +36,8 @@ async fn main(session: Session) -> Result<()> {
         .epochs(20)
         .learning_rate(0.01)
         .seed(1)
+        // Equal sums, here and on a cluster.
+        .setting("deterministic", true)
         .model("dca")
         .validate_on(&held_out);
     let model = training.train(stage, config).await?;

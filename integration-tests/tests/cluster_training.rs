@@ -3,7 +3,7 @@
 //! The stage `histogram` counts what it is trained on: its parameters tell whether every series was visited once an
 //! epoch, however many executors were lost on the way.
 
-use crate::program::program;
+use crate::program::{Ended, files_below, program, root};
 use arrow::{
     array::{ArrayRef, FixedSizeListArray, Float32Array, StringArray, UInt32Array},
     datatypes::{DataType, Field, Schema},
@@ -12,6 +12,7 @@ use arrow::{
 use parquet::arrow::ArrowWriter;
 use rustix::process::{Pid, Signal, kill_process};
 use std::{
+    collections::BTreeMap,
     ffi::OsStr,
     fs::{self, File, Permissions},
     io::{BufRead, BufReader},
@@ -255,6 +256,15 @@ impl Cluster {
         Self { folder, url, scheduler, executors }
     }
 
+    /// Kills the scheduler, whose memory is lost with it, and starts one at the same address.
+    fn restart_scheduler(&mut self) {
+        self.scheduler.kill().unwrap();
+        self.scheduler.wait().unwrap();
+        let port = self.url.rsplit(':').next().unwrap().to_owned();
+        let key = self.folder.path().join("cluster.key");
+        self.scheduler = start_part(&key, &["scheduler", "--port", &port]).0;
+    }
+
     fn flags(&self) -> Vec<String> {
         let key = self.folder.path().join("cluster.key").display().to_string();
         ["--cluster".to_owned(), self.url.clone(), "--cluster-key".to_owned(), key].into()
@@ -328,5 +338,103 @@ fn a_restarted_driver_goes_on_where_the_killed_one_was() {
     println!("training went on {pause:?} after the restart");
     assert!(again.seen.iter().all(|line| !line.contains("\"epoch\":0,")), "it began anew: {:?}", again.seen);
     again.succeed();
+    counting.assert_every_series_once_an_epoch();
+}
+
+/// Example 01 with equal sums everywhere.
+fn deterministic_example() -> tempfile::NamedTempFile {
+    let text = fs::read_to_string(root().join("examples/01_autoencoder.vf")).unwrap();
+    let deterministic = text.replace("seed => 1)", "seed => 1, deterministic => true)");
+    assert_ne!(text, deterministic, "the example's settings end with its seed");
+    let file = tempfile::Builder::new().suffix(".vf").tempfile().unwrap();
+    fs::write(file.path(), deterministic).unwrap();
+    file
+}
+
+/// What a run has written, but for times, paths and processes.
+fn results(out: &Path) -> Vec<(String, Vec<u8>)> {
+    let told = ["gang.json", "history.json", "report.html", "voxelflow.json"];
+    let files = files_below(out).into_iter().filter(|f| !told.iter().any(|name| f.ends_with(name)));
+    files.map(|f| (f.clone(), fs::read(out.join(f)).unwrap())).collect()
+}
+
+/// Fails unless every process of the gang has trained and sent.
+#[track_caller]
+fn assert_all_worked(model: &Path, processes: usize) {
+    let gang: serde_json::Value =
+        serde_json::from_slice(&fs::read(model.join("gang.json")).unwrap()).unwrap();
+    let mut of_process: BTreeMap<u64, [u64; 2]> = BTreeMap::new();
+    for member in gang["members"].as_array().unwrap() {
+        let sums = of_process.entry(member["pid"].as_u64().unwrap()).or_default();
+        sums[0] += member["samples"].as_u64().unwrap();
+        sums[1] += member["bytes_sent"].as_u64().unwrap();
+    }
+    assert_eq!(of_process.len(), processes, "{gang}");
+    assert!(of_process.values().all(|[samples, bytes]| *samples > 0 && *bytes > 0), "{gang}");
+}
+
+#[test]
+fn the_example_gives_equal_files_in_one_process_on_own_executors_and_on_a_cluster() {
+    let example = deterministic_example();
+    let folder = tempfile::tempdir().unwrap();
+    let cluster = Cluster::start(4);
+    let places = [vec![], vec!["--executors".to_owned(), "2".to_owned()], cluster.flags()];
+    let runs: Vec<_> = places
+        .iter()
+        .enumerate()
+        .map(|(number, flags)| {
+            let out = folder.path().join(number.to_string());
+            let mut command = program("voxelflow");
+            command.arg("run").arg(example.path()).arg("--out").arg(&out).args(flags);
+            Ended::from(command.output().unwrap()).expect_code(0);
+            (results(&out), out)
+        })
+        .collect();
+    let names = |run: &[(String, Vec<u8>)]| run.iter().map(|(name, _)| name.clone()).collect::<Vec<_>>();
+    assert!(
+        names(&runs[0].0).iter().any(|name| name.ends_with("model.safetensors")),
+        "{:?}",
+        names(&runs[0].0)
+    );
+    for (place, (run, _)) in places.iter().zip(&runs).skip(1) {
+        assert_eq!(names(&runs[0].0), names(run), "{place:?}");
+        for ((name, expected), (_, found)) in runs[0].0.iter().zip(run) {
+            assert!(expected == found, "{name} differs with {place:?}");
+        }
+    }
+    assert_all_worked(&runs[1].1.join("models/dca"), 2);
+}
+
+#[test]
+fn the_example_program_is_the_same_on_executors() {
+    let folder = tempfile::tempdir().unwrap();
+    let loss = |number: usize, executors: &str| {
+        let out = folder.path().join(number.to_string());
+        let mut command = program("01_autoencoder");
+        command.env("VOXELFLOW_OUT", &out).env("VOXELFLOW_EXECUTORS", executors);
+        let ended = Ended::from(command.output().unwrap()).expect_code(0);
+        let line = ended.stdout.lines().find(|line| line.starts_with("loss ")).unwrap().to_owned();
+        (line.split(' ').nth(1).unwrap().parse::<f64>().unwrap(), out)
+    };
+    let (here, _) = loss(0, "");
+    let (there, out) = loss(1, "2");
+    assert!(
+        (here - there).abs() <= 1e-5 * here.abs().max(1.0),
+        "loss {here} in one process, {there} on two executors"
+    );
+    assert_all_worked(&out.join("models/dca"), 2);
+}
+
+#[test]
+fn a_scheduler_that_is_started_again_is_given_the_training_again() {
+    let counting = Counting::new(30, "ranks => 2, checkpoint_every => 1");
+    let mut cluster = Cluster::start(2);
+    let mut run = counting.start(&cluster.flags());
+    run.wait_for_epoch(2, PATIENCE);
+    cluster.restart_scheduler();
+    run.wait_for_epoch(29, PATIENCE);
+    let begun_anew = run.seen.iter().filter(|line| line.contains("\"epoch\":0,")).count();
+    assert_eq!(begun_anew, 1, "{:?}", run.seen);
+    run.succeed();
     counting.assert_every_series_once_an_epoch();
 }
