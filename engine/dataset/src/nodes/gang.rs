@@ -537,7 +537,7 @@ mod tests {
         let odd = gang_plan_in_order(request(2), &[1], "test_meet", Arc::from([])).unwrap_err();
         assert!(odd.to_string().contains("names 1"), "{odd}");
         let unknown = gang_plan(request(1), "test_met", Arc::from([])).unwrap_err().to_string();
-        assert!(unknown.contains("`test_met`, did you mean `test_meet`?"), "{unknown}");
+        assert!(unknown.contains("`test_met`, did you mean `test_meet`"), "{unknown}");
     }
 
     #[test]
