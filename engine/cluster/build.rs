@@ -4,6 +4,7 @@
 use tonic_build::manual::{Builder, Method, Service};
 
 fn main() {
+    println!("cargo::rerun-if-changed=build.rs");
     const CODEC: &str = "voxelflow_sync::network::PostcardCodec";
     let calls = [
         ("jobs", "Jobs", "Everything", "Jobs"),

@@ -70,6 +70,12 @@ impl Machine {
         fs::read_dir("/proc").unwrap().map(runs).filter(|runs| *runs).count()
     }
 
+    /// Waits until so many processes are there. A shell that starts a program is two of the same name for a moment.
+    #[track_caller]
+    fn expect_processes(&self, expected: usize) {
+        until(&format!("{expected} processes"), || self.processes() == expected);
+    }
+
     fn applications(&self) -> usize {
         fs::read_dir(self.folder.path().join("applications")).map_or(0, Iterator::count)
     }
@@ -103,14 +109,17 @@ fn an_application_runs_on_all_machines_and_ends_with_its_driver() {
     let (first, second) = (Machine::new(&key), Machine::new(&key));
     let nodes = Nodes::start(config(&[&first, &second], &key, &folder, PART)).unwrap();
     assert_eq!(nodes.scheduler().port(), 5);
-    assert_eq!((first.processes(), second.processes()), (2, 1), "scheduler and executor, executor");
+    // Scheduler and executor; executor.
+    first.expect_processes(2);
+    second.expect_processes(1);
     let granted: Vec<Resources> = nodes.granted().iter().map(|(_, granted)| *granted).collect();
     assert_eq!(granted, [MACHINE, MACHINE]);
     assert_eq!(nodes.failures(), Vec::<String>::new());
     let key_file = nodes.key_file().to_owned();
     assert!(key_file.exists());
     drop(nodes);
-    assert_eq!((first.processes(), second.processes()), (0, 0));
+    first.expect_processes(0);
+    second.expect_processes(0);
     assert_eq!((first.applications(), second.applications()), (0, 0));
     assert!(!key_file.exists());
 }
@@ -139,7 +148,8 @@ fn another_key_another_hash_and_another_program_are_refused() {
     let nobody = NodesConfig { agents: vec!["127.0.0.1:1".into()], ..good() };
     let error = Nodes::start(nobody).unwrap_err().to_string();
     assert!(error.contains("127.0.0.1:1") && error.contains("voxelflow node"), "{error}");
-    assert_eq!((machine.processes(), machine.applications()), (0, 0));
+    machine.expect_processes(0);
+    assert_eq!(machine.applications(), 0);
 }
 
 #[test]
@@ -156,9 +166,10 @@ fn a_second_application_gets_what_is_left() {
     assert!(error.contains("2 cores") && error.contains("1 cores, 512 MiB, 1 cards are left"), "{error}");
     let second = start(None).unwrap();
     assert_eq!(second.granted()[0].1, Resources { cores: 1, memory_mib: 512, cards: 1 });
-    assert_eq!(machine.processes(), 4);
+    machine.expect_processes(4);
     drop(first);
-    assert_eq!(machine.processes(), 2, "only the first one's have ended");
+    // Only the first one's have ended.
+    machine.expect_processes(2);
     assert_eq!(start(Some(3)).unwrap().granted()[0].1.cores, 3);
     drop(second);
 }
@@ -182,7 +193,7 @@ fn a_driver_that_is_gone_is_waited_for_and_then_its_processes_end() {
     let mut link = started(&machine, &key, &folder);
     // Without a farewell, as when it is killed.
     drop(link.channel.take());
-    assert_eq!(machine.processes(), 2);
+    machine.expect_processes(2);
     // It comes again, and stays for longer than it may be away.
     link.connect_again().unwrap();
     let since = Instant::now();
@@ -192,7 +203,7 @@ fn a_driver_that_is_gone_is_waited_for_and_then_its_processes_end() {
         assert!(reports.len() == 2 && reports.iter().all(|r| r.ended.is_none()), "{reports:?}");
     }
     drop(link.channel.take());
-    until("its processes to end", || machine.processes() == 0);
+    machine.expect_processes(0);
     assert_eq!(machine.applications(), 0);
     // What it had is free.
     started(&machine, &key, &folder);
@@ -206,7 +217,7 @@ fn an_application_is_not_taken_over_by_another_driver() {
     let other = Application { knock: Arc::new(Knock::new(&key).unwrap()), ..link.application.clone() };
     let error = Link::connect(&machine.address(), &other).unwrap_err().to_string();
     assert!(error.contains("another driver's"), "{error}");
-    assert_eq!(machine.processes(), 2);
+    machine.expect_processes(2);
 }
 
 #[test]
@@ -215,7 +226,8 @@ fn everything_ends_with_the_agent() {
     let mut machine = Machine::new(&key);
     let nodes = Nodes::start(config(&[&machine], &key, &folder, PART)).unwrap();
     drop(machine.agent.take());
-    assert_eq!((machine.processes(), machine.applications()), (0, 0));
+    machine.expect_processes(0);
+    assert_eq!(machine.applications(), 0);
     drop(nodes);
 }
 
@@ -235,7 +247,7 @@ fn the_driver_hears_of_a_part_that_ends() {
     let failure = nodes.failures().remove(0);
     assert!(failure.contains("executor") && failure.contains("exit status: 9"), "{failure}");
     drop(nodes);
-    assert_eq!(machine.processes(), 0);
+    machine.expect_processes(0);
 }
 
 #[test]
@@ -273,7 +285,8 @@ fn strangers_learn_nothing_and_stop_nothing() {
     let mut rest = Vec::new();
     drop(socket.read_to_end(&mut rest));
     assert!(rest.len() < 100, "an alert, at most: {rest:?}");
-    assert_eq!((machine.processes(), machine.applications()), (0, 0));
+    machine.expect_processes(0);
+    assert_eq!(machine.applications(), 0);
     drop(started(&machine, &key, &folder));
 }
 
