@@ -12,8 +12,8 @@ const LAYERS: &[(&str, &str)] = &[
     ("engine", "voxelflow-macros"),
     ("engine", "voxelflow-dataset"),
     ("engine", "voxelflow-pipeline"),
-    ("engine", "voxelflow-cluster"),
     ("ml", "voxelflow-sync"),
+    ("engine", "voxelflow-cluster"),
     ("ml", "voxelflow-stage"),
     ("ml", "voxelflow-signal"),
     ("ml", "voxelflow-nn"),
@@ -51,6 +51,8 @@ const NAMED_ONLY_BY: &[(&str, &[&str])] = &[
             "voxelflow-operators",
             "voxelflow-tables",
             "voxelflow",
+            // Its test programs have gang functions of their own.
+            "voxelflow-integration-tests",
         ],
     ),
     ("ballista-core", &["voxelflow-cluster"]),

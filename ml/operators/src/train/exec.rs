@@ -172,7 +172,10 @@ async fn until_done(run: &GangRun<'_>, context: &Arc<TaskContext>) -> PlanResult
         if since.get_or_insert_with(Instant::now).elapsed() > patience {
             return Err(error);
         }
-        log::warn!("model {}: {error}; it starts over from its newest checkpoint when the scheduler is back", run.job.model);
+        log::warn!(
+            "model {}: {error}; it starts over from its newest checkpoint when the scheduler is back",
+            run.job.model
+        );
         tokio::time::sleep(ASK_AGAIN).await;
     }
 }
