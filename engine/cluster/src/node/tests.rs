@@ -76,6 +76,12 @@ impl Machine {
         until(&format!("{expected} processes"), || self.processes() == expected);
     }
 
+    /// Waits until nothing is left of applications: their folders go after their processes.
+    #[track_caller]
+    fn expect_no_applications(&self) {
+        until("the applications' folders to go", || self.applications() == 0);
+    }
+
     fn applications(&self) -> usize {
         fs::read_dir(self.folder.path().join("applications")).map_or(0, Iterator::count)
     }
@@ -120,7 +126,8 @@ fn an_application_runs_on_all_machines_and_ends_with_its_driver() {
     drop(nodes);
     first.expect_processes(0);
     second.expect_processes(0);
-    assert_eq!((first.applications(), second.applications()), (0, 0));
+    first.expect_no_applications();
+    second.expect_no_applications();
     assert!(!key_file.exists());
 }
 
@@ -149,7 +156,7 @@ fn another_key_another_hash_and_another_program_are_refused() {
     let error = Nodes::start(nobody).unwrap_err().to_string();
     assert!(error.contains("127.0.0.1:1") && error.contains("voxelflow node"), "{error}");
     machine.expect_processes(0);
-    assert_eq!(machine.applications(), 0);
+    machine.expect_no_applications();
 }
 
 #[test]
@@ -204,7 +211,7 @@ fn a_driver_that_is_gone_is_waited_for_and_then_its_processes_end() {
     }
     drop(link.channel.take());
     machine.expect_processes(0);
-    assert_eq!(machine.applications(), 0);
+    machine.expect_no_applications();
     // What it had is free.
     started(&machine, &key, &folder);
 }
@@ -227,7 +234,7 @@ fn everything_ends_with_the_agent() {
     let nodes = Nodes::start(config(&[&machine], &key, &folder, PART)).unwrap();
     drop(machine.agent.take());
     machine.expect_processes(0);
-    assert_eq!(machine.applications(), 0);
+    machine.expect_no_applications();
     drop(nodes);
 }
 
@@ -286,7 +293,7 @@ fn strangers_learn_nothing_and_stop_nothing() {
     drop(socket.read_to_end(&mut rest));
     assert!(rest.len() < 100, "an alert, at most: {rest:?}");
     machine.expect_processes(0);
-    assert_eq!(machine.applications(), 0);
+    machine.expect_no_applications();
     drop(started(&machine, &key, &folder));
 }
 
