@@ -165,7 +165,9 @@ mod tests {
         assert_eq!(cache.take(&name, |_| Ok(false)).unwrap(), None);
         let path = cache.take(&name, write(script)).unwrap().unwrap();
         assert_eq!(cache.find(&name).unwrap(), Some(path.clone()));
-        let said = std::process::Command::new(&path).output().unwrap().stdout;
+        let mut command = std::process::Command::new(&path);
+        let said = crate::node::process::spawn(command.stdout(std::process::Stdio::piped())).unwrap();
+        let said = said.wait_with_output().unwrap().stdout;
         assert_eq!(said, b"it runs\n");
         // Changed behind the cache's back: as if it were not there.
         fs::write(&path, "#!/bin/sh\necho another\n").unwrap();

@@ -224,7 +224,7 @@ impl Drop for Process {
 
 /// A program that was just written cannot be started while a process that was forked at that moment has not yet
 /// closed what it inherited: a matter of milliseconds, and of trying again.
-fn spawn(command: &mut Command) -> io::Result<Child> {
+pub(super) fn spawn(command: &mut Command) -> io::Result<Child> {
     let deadline = Instant::now() + Duration::from_secs(5);
     loop {
         match command.spawn() {
