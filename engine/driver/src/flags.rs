@@ -107,21 +107,15 @@ pub struct ClusterFlags {
     pub insecure: bool,
 }
 
-/// Flags of `scheduler`.
+/// Where a part of a cluster listens, and who may reach it.
 #[derive(Debug, Args)]
-pub struct SchedulerFlags {
+pub struct ReachFlags {
     /// Address to bind to.
     #[arg(long, default_value_t = IpAddr::V4(Ipv4Addr::LOCALHOST))]
     pub bind: IpAddr,
-    /// Port to bind to; 0: one that is free.
-    #[arg(long, default_value_t = 50050)]
-    pub port: u16,
-    /// Name or address under which executors reach it, if not the one it is bound to.
+    /// Name or address under which the others reach it, if not the one it is bound to.
     #[arg(long)]
     pub external_host: Option<String>,
-    /// Share of a queue, against 1 of the others.
-    #[arg(long = "weight", value_name = "QUEUE=SHARE", value_parser = weight)]
-    pub weights: Vec<(String, u32)>,
     /// Bind also where strangers may reach it: its ports are not encrypted.
     #[arg(long)]
     pub insecure: bool,
@@ -133,24 +127,35 @@ pub struct SchedulerFlags {
     pub child: bool,
 }
 
+/// Flags of `scheduler`.
+#[derive(Debug, Args)]
+pub struct SchedulerFlags {
+    /// Who reaches it, and how.
+    #[command(flatten)]
+    pub reach: ReachFlags,
+    /// Port to bind to; 0: one that is free.
+    #[arg(long, default_value_t = 50050)]
+    pub port: u16,
+    /// Share of a queue, against 1 of the others.
+    #[arg(long = "weight", value_name = "QUEUE=SHARE", value_parser = weight)]
+    pub weights: Vec<(String, u32)>,
+}
+
 /// Flags of `executor`.
 #[derive(Debug, Args)]
 pub struct ExecutorFlags {
     /// The scheduler, for example df://host:50050.
     #[arg(long, value_name = "URL")]
     pub scheduler: String,
-    /// Address to bind to.
-    #[arg(long, default_value_t = IpAddr::V4(Ipv4Addr::LOCALHOST))]
-    pub bind: IpAddr,
+    /// Who reaches it, and how.
+    #[command(flatten)]
+    pub reach: ReachFlags,
     /// Port for tasks; 0: one that is free.
     #[arg(long, default_value_t = 0)]
     pub port: u16,
     /// Port for rows; 0: one that is free.
     #[arg(long, default_value_t = 0)]
     pub data_port: u16,
-    /// Name or address under which the others reach it, if not the one it is bound to.
-    #[arg(long)]
-    pub external_host: Option<String>,
     /// Tasks that it runs at once; as many as the machine has cores if not given.
     #[arg(long)]
     pub slots: Option<usize>,
@@ -166,15 +171,6 @@ pub struct ExecutorFlags {
     /// Folder for rows that pass between stages.
     #[arg(long, default_value = "voxelflow-work")]
     pub work_dir: PathBuf,
-    /// Bind also where strangers may reach it: its ports are not encrypted.
-    #[arg(long)]
-    pub insecure: bool,
-    /// File of the cluster's key: who has it may ask for jobs, logs and executors, and end jobs.
-    #[arg(long, value_name = "FILE")]
-    pub cluster_key: Option<PathBuf>,
-    /// Say on the standard output when it is ready, and end with the standard input.
-    #[arg(long, hide = true)]
-    pub child: bool,
 }
 
 /// Flags of `node`.

@@ -21,11 +21,11 @@ pub(crate) fn is_part() -> bool {
 pub(crate) async fn run(part: Part) -> Result<()> {
     match part {
         Part::Scheduler(flags) => {
-            let child = flags.child;
+            let child = flags.reach.child;
             unless_parent_gone(child, scheduler(flags)).await
         }
         Part::Executor(flags) => {
-            let (child, work_dir) = (flags.child, flags.work_dir.clone());
+            let (child, work_dir) = (flags.reach.child, flags.work_dir.clone());
             let ended = unless_parent_gone(child, executor(flags)).await;
             if child {
                 // Rows of jobs that nobody will ask for.
@@ -48,31 +48,32 @@ async fn unless_parent_gone(child: bool, work: impl Future<Output = Result<()>>)
 
 async fn scheduler(flags: SchedulerFlags) -> Result<()> {
     let settings = SchedulerSettings {
-        bind: flags.bind,
+        bind: flags.reach.bind,
         port: flags.port,
-        external_host: flags.external_host,
-        insecure: flags.insecure,
+        external_host: flags.reach.external_host,
+        insecure: flags.reach.insecure,
         weights: flags.weights.into_iter().collect(),
-        key: cluster_key(flags.cluster_key.as_deref())?,
+        key: cluster_key(flags.reach.cluster_key.as_deref())?,
     };
-    let ready = |address: SocketAddr| tell(flags.child, &address.to_string(), "scheduler", "listens on");
+    let ready =
+        |address: SocketAddr| tell(flags.reach.child, &address.to_string(), "scheduler", "listens on");
     Ok(run_scheduler(settings, &cluster_sessions(EngineConfig::default()), ready).await?)
 }
 
 async fn executor(flags: ExecutorFlags) -> Result<()> {
     let mut settings =
         ExecutorSettings::new(ClusterAddress::parse(&flags.scheduler)?, absolute(&flags.work_dir)?);
-    settings.bind = flags.bind;
+    settings.bind = flags.reach.bind;
     settings.ports = [flags.port, flags.data_port];
-    settings.external_host = flags.external_host;
-    settings.insecure = flags.insecure;
+    settings.external_host = flags.reach.external_host;
+    settings.insecure = flags.reach.insecure;
     settings.slots = flags.slots.unwrap_or(settings.slots).max(1);
     settings.pool = flags.pool;
     settings.memory_bytes = flags.memory_mib << 20;
     settings.cards = flags.cards;
-    settings.key = cluster_key(flags.cluster_key.as_deref())?;
+    settings.key = cluster_key(flags.reach.cluster_key.as_deref())?;
     let config = EngineConfig { temp_dir: Some(settings.work_dir.join("spill")), ..EngineConfig::default() };
-    let ready = |id: &str| tell(flags.child, id, "executor", "is registered as");
+    let ready = |id: &str| tell(flags.reach.child, id, "executor", "is registered as");
     Ok(run_executor(settings, &cluster_sessions(config), ready).await?)
 }
 
