@@ -31,12 +31,21 @@ pub fn larger_data() -> Option<PathBuf> {
 
 /// The folder that this test was built into, which holds the programs too. They are built once, by the same
 /// cargo with the same profile; where the tests have just been built there is nothing to do.
+///
+/// What cargo tells a test about its package is not passed on: build scripts read the same names for theirs, and
+/// one that finds others there (ring's) runs again, with everything that depends on it.
 fn programs() -> &'static Path {
     static BUILT: OnceLock<PathBuf> = OnceLock::new();
     BUILT.get_or_init(|| {
         let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-        let build =
-            Command::new(cargo).args(["build", "--bins", "--locked"]).current_dir(root()).output().unwrap();
+        let mut build = Command::new(cargo);
+        build.args(["build", "--bins", "--locked"]).current_dir(root());
+        for (name, _) in std::env::vars_os() {
+            if ["CARGO_PKG_", "CARGO_MANIFEST_"].iter().any(|of| name.to_string_lossy().starts_with(of)) {
+                build.env_remove(name);
+            }
+        }
+        let build = build.output().unwrap();
         assert!(build.status.success(), "{}", String::from_utf8_lossy(&build.stderr));
         std::env::current_exe().unwrap().ancestors().nth(2).unwrap().to_owned()
     })
