@@ -122,6 +122,66 @@ pub enum Error {
         /// Its value with unit, and why it is refused.
         reason: String,
     },
+    /// A line of a text file cannot be used.
+    #[error("{path}: line {line}: {reason}")]
+    Line {
+        /// The file.
+        path: String,
+        /// The line, the first is 1.
+        line: u64,
+        /// What is wrong, and what to do.
+        reason: String,
+    },
+    /// A cell of a table cannot be used.
+    #[error("{path}: line {line}, column {column}: {reason}")]
+    Cell {
+        /// The file.
+        path: String,
+        /// The line, the first (the header's) is 1.
+        line: u64,
+        /// Name of the column.
+        column: String,
+        /// What it holds, why it is wrong, and what to do.
+        reason: String,
+    },
+    /// A table lacks a column.
+    #[error("{path}: there is no column '{column}'; its columns are {present}")]
+    Column {
+        /// The file.
+        path: String,
+        /// The column that is missing.
+        column: String,
+        /// Those that are there.
+        present: String,
+    },
+    /// A key of a JSON sidecar has a value that cannot be used.
+    #[error("{path}: {key}: {reason}")]
+    Key {
+        /// The file.
+        path: String,
+        /// The key, such as `RepetitionTime` or `SliceTiming[3]`.
+        key: String,
+        /// Its value, why it is wrong, and what to do.
+        reason: String,
+    },
+    /// A file name does not follow the rules of BIDS.
+    #[error("{name}: no BIDS name: {reason}")]
+    BidsName {
+        /// The name.
+        name: String,
+        /// The part of it that is wrong.
+        reason: String,
+    },
+    /// Two files that belong together do not fit.
+    #[error("{path}: does not fit {other}: {reason}")]
+    Pair {
+        /// One file.
+        path: String,
+        /// The other.
+        other: String,
+        /// What differs.
+        reason: String,
+    },
     /// Two images that must lie on one grid do not.
     #[error("{path}: its grid differs from that of {other}: {reason}; resample one of them first")]
     Grid {

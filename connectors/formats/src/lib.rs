@@ -2,9 +2,13 @@
 //! without DataFusion.
 //!
 //! - [`nifti`]: NIfTI-1 and NIfTI-2 volumes, streamed one volume at a time.
+//! - [`table`]: what stands beside an image as text: confounds, events, EV files, movement, b-values, phenotypes.
+//! - [`sidecar`]: the JSON files beside images and confounds.
 
 pub mod error;
 pub mod nifti;
+pub mod sidecar;
+pub mod table;
 
 pub use error::{Error, Result};
 pub use nifti::{

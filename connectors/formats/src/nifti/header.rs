@@ -7,7 +7,7 @@ use crate::{Error, Result};
 use std::fmt;
 
 /// Repetition times that a scanner can have, in seconds.
-const PLAUSIBLE_T_R: std::ops::RangeInclusive<f64> = 0.01..=100.0;
+pub(crate) const PLAUSIBLE_T_R: std::ops::RangeInclusive<f64> = 0.01..=100.0;
 
 /// What a NIfTI header says, every value checked.
 #[derive(Clone, Debug, PartialEq)]

@@ -44,6 +44,7 @@ mod writer;
 pub use affine::{XformPolicy, XformSource};
 pub use datatype::{DataType, Scaling};
 pub use header::NiftiHeader;
+pub(crate) use header::PLAUSIBLE_T_R;
 pub use layout::{Endian, NiftiVersion};
 pub use reader::{NiftiReader, ReadOptions};
 pub use writer::{NiftiSpec, NiftiWriter};

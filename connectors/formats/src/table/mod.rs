@@ -1,0 +1,28 @@
+//! What stands beside an image as text: confounds, events, FSL's EV files, movement regressors, b-values and
+//! participants.
+//!
+//! ```text
+//!  *.tsv  ──► Table (text, every line numbered) ──► Confounds   all numbers
+//!                                               └─► Events      onset, duration, trial_type
+//!  *.txt  ──► lines of numbers ──► EvFile, MovementRegressors
+//!  *.bval, *.bvec ──► lines of numbers ──► Gradients
+//! ```
+//!
+//! A null is written `n/a` in these files (BIDS); in columns of numbers it is NaN here, and nothing else is:
+//! infinite numbers are refused. A table is held whole, for it has one row per volume or per subject.
+
+mod confounds;
+mod ev;
+mod events;
+mod gradients;
+mod movement;
+mod number_lines;
+mod tsv;
+
+pub use confounds::Confounds;
+pub use ev::{EvEvent, EvFile};
+pub use events::{Event, Events};
+pub use gradients::Gradients;
+pub use movement::MovementRegressors;
+pub use tsv::Table;
+pub(crate) use tsv::open;
