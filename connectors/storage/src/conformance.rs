@@ -3,12 +3,18 @@
 
 #![allow(clippy::unwrap_used, reason = "a suite for tests: a panic is how it reports")]
 
+use crate::{fetch_folder, publish_folder, publish_object};
 use bytes::Bytes;
 use futures::TryStreamExt;
 use object_store::{
     Error as StoreError, MultipartUpload, ObjectStore, ObjectStoreExt, PutMode, PutOptions, PutPayload,
     path::Path,
 };
+use std::{
+    pin::Pin,
+    task::{Context, Poll},
+};
+use tokio::io::{AsyncRead, ReadBuf};
 
 /// Runs the whole suite under `root`, a prefix that is empty before and after.
 ///
@@ -25,7 +31,55 @@ pub async fn run(store: &dyn ObjectStore, root: &Path) {
     rename_replaces(store, root).await;
     multipart_appears_whole(store, root).await;
     aborted_multipart_leaves_nothing(store, root).await;
+    objects_are_published_whole(store, root).await;
+    folders_are_published_whole(store, root).await;
     assert!(list(store, root).await.is_empty(), "the suite left objects under {root}");
+}
+
+/// Lists ten thousand objects: more than one answer of any server holds. Left out where that takes long.
+///
+/// # Panics
+/// When some are missing.
+pub async fn many_objects(store: &dyn ObjectStore, root: &Path) {
+    const MANY: usize = 10_000;
+    let root = &root.clone().join("many");
+    let path = |i: usize| root.clone().join(format!("{:02}", i % 50)).join(format!("{i:05}"));
+    for i in 0..MANY {
+        store.put(&path(i), PutPayload::default()).await.unwrap();
+    }
+    let mut paths: Vec<Path> = (0..MANY).map(path).collect();
+    paths.sort();
+    assert_eq!(list(store, root).await, paths);
+    let level = store.list_with_delimiter(Some(root)).await.unwrap();
+    assert_eq!((level.common_prefixes.len(), level.objects.len()), (50, 0));
+    for path in &paths {
+        store.delete(path).await.unwrap();
+    }
+}
+
+/// Reads through `reader` what `writer` writes to the same place: for stores that are read only.
+///
+/// # Panics
+/// When the reader breaks the contract, or writes.
+pub async fn read_only(writer: (&dyn ObjectStore, &Path), reader: (&dyn ObjectStore, &Path)) {
+    let ((writer, written), (reader, read_from)) = (writer, reader);
+    let bytes: Vec<u8> = (0..=255).cycle().take(100_000).collect();
+    for name in ["plain.bin", "with space", "ünïcode", "a=b&c", "100%"] {
+        let (here, there) = (read_from.clone().join(name), written.clone().join(name));
+        writer.put(&there, bytes.clone().into()).await.unwrap();
+        assert_eq!(reader.head(&here).await.unwrap().size, 100_000, "{name}");
+        assert_eq!(read(reader, &here).await, bytes, "{name}");
+        assert_eq!(reader.get_range(&here, 10..300).await.unwrap(), bytes[10..300], "{name}");
+        let parts = reader.get_ranges(&here, &[0..1, 99_990..100_000]).await.unwrap();
+        assert_eq!((&parts[0][..], &parts[1][..]), (&bytes[..1], &bytes[99_990..]), "{name}");
+        let refused = reader.put(&here, PutPayload::from_static(b"new")).await.unwrap_err();
+        assert!(refused.to_string().contains("read only"), "{refused}");
+        assert!(reader.put_multipart(&here).await.is_err() && reader.delete(&here).await.is_err(), "{name}");
+        assert!(reader.copy(&here, &here.clone().join("copy")).await.is_err(), "{name}");
+        assert_eq!(read(writer, &there).await, bytes, "{name}");
+        writer.delete(&there).await.unwrap();
+    }
+    missing_is_named(reader, read_from).await;
 }
 
 async fn list(store: &dyn ObjectStore, root: &Path) -> Vec<Path> {
@@ -50,7 +104,7 @@ async fn put_get_head_delete(store: &dyn ObjectStore, root: &Path) {
 }
 
 async fn empty_and_odd_names(store: &dyn ObjectStore, root: &Path) {
-    for name in ["empty", "with space", "ünïcode", "a=b&c", "100%"] {
+    for name in ["empty", "with space", "ünïcode", "a=b&c", "100%", "1+1", "sub-01_bold.nii.gz"] {
         let path = root.clone().join(name);
         store.put(&path, PutPayload::default()).await.unwrap();
         assert_eq!(store.head(&path).await.unwrap().size, 0, "{name}");
@@ -142,4 +196,61 @@ async fn aborted_multipart_leaves_nothing(store: &dyn ObjectStore, root: &Path) 
     upload.put_part(PutPayload::from_static(b"half")).await.unwrap();
     upload.abort().await.unwrap();
     assert!(matches!(store.head(&path).await, Err(StoreError::NotFound { .. })));
+    assert!(list(store, root).await.is_empty(), "an aborted upload is listed");
+}
+
+/// A reader that gives some bytes and then fails.
+struct Failing {
+    good: usize,
+}
+
+impl AsyncRead for Failing {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<std::io::Result<()>> {
+        let size = buffer.remaining().min(self.good);
+        if size == 0 {
+            return Poll::Ready(Err(std::io::Error::other("the disk is gone")));
+        }
+        buffer.put_slice(&vec![1; size]);
+        self.good -= size;
+        Poll::Ready(Ok(()))
+    }
+}
+
+async fn objects_are_published_whole(store: &dyn ObjectStore, root: &Path) {
+    let path = root.clone().join("published");
+    // Nothing, less than a part, exactly two parts, and some parts and a bit.
+    for size in [0, 1000, 32 << 20, (48 << 20) + 7] {
+        let bytes: Vec<u8> = (0..=250).cycle().take(size).collect();
+        assert_eq!(publish_object(store, &path, &bytes[..]).await.unwrap(), size as u64);
+        assert!(read(store, &path).await == bytes, "{size} bytes");
+    }
+    for good in [10, 40 << 20] {
+        assert!(publish_object(store, &path, Failing { good }).await.is_err());
+        assert_eq!(list(store, root).await, std::slice::from_ref(&path), "after {good} bytes");
+        assert_eq!(store.head(&path).await.unwrap().size, (48 << 20) + 7, "after {good} bytes");
+    }
+    store.delete(&path).await.unwrap();
+}
+
+async fn folders_are_published_whole(store: &dyn ObjectStore, root: &Path) {
+    let target = root.clone().join("a folder");
+    let (local, away) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    for text in ["old", "new"] {
+        std::fs::write(local.path().join("config=1 .json"), text).unwrap();
+        std::fs::write(local.path().join("weights"), vec![7_u8; 20 << 20]).unwrap();
+        publish_folder(local.path(), store, &target).await.unwrap();
+    }
+    let fetched = away.path().join("fetched");
+    fetch_folder(store, &target, &fetched).await.unwrap();
+    assert_eq!(std::fs::read_to_string(fetched.join("config=1 .json")).unwrap(), "new");
+    assert_eq!(std::fs::metadata(fetched.join("weights")).unwrap().len(), 20 << 20);
+    let left = list(store, &target).await;
+    assert_eq!(left.len(), 3, "the folder that was replaced is still there: {left:?}");
+    for path in &left {
+        store.delete(path).await.unwrap();
+    }
 }

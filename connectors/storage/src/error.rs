@@ -1,5 +1,6 @@
 //! What can go wrong between a location as written and the bytes there.
 
+use crate::Field;
 use std::path::PathBuf;
 
 /// Result of this crate.
@@ -12,18 +13,28 @@ pub enum Error {
     /// The text is neither a path nor a URL.
     #[error("location `{text}`: {reason}")]
     Location {
-        /// As written.
+        /// As written, without what may be secret in it.
         text: String,
         /// What is wrong and what would be right.
         reason: String,
     },
-    /// The scheme is known, but its store is not part of this build.
-    #[error("location `{text}`: {scheme}:// is not supported yet; use a local path, file:// or memory://")]
-    Unsupported {
+    /// A store cannot be used as it is described, and this is the part of the description that is wrong.
+    #[error("location `{location}`: {field}: {reason}")]
+    Setting {
         /// As written.
-        text: String,
-        /// The scheme.
-        scheme: String,
+        location: String,
+        /// What is wrong.
+        field: Field,
+        /// How it is wrong, and what to do.
+        reason: String,
+    },
+    /// An option of stores cannot be set.
+    #[error("option `{name}`: {reason}")]
+    Option {
+        /// Its name as written.
+        name: String,
+        /// What is wrong and what would be right.
+        reason: String,
     },
     /// A remote or in-memory location where a file of this machine is needed.
     #[error("location `{text}` is not a file of this machine, and {purpose} needs one: give a local path")]
@@ -41,14 +52,49 @@ pub enum Error {
         /// The system's answer.
         source: std::io::Error,
     },
+    /// What is read for a store, or for writing to one, cannot be read.
+    #[error("cannot read {what}: {source}")]
+    Read {
+        /// The file or stream.
+        what: String,
+        /// The system's answer.
+        source: std::io::Error,
+    },
+    /// A store answers with an error.
+    #[error("{path}: {source}")]
+    Store {
+        /// The object, within its store.
+        path: String,
+        /// The store's answer.
+        source: object_store::Error,
+    },
+    /// A folder in a store is not what its manifest says.
+    #[error("folder {folder}: {reason}")]
+    Folder {
+        /// The folder, within its store.
+        folder: String,
+        /// What is wrong and what to do.
+        reason: String,
+    },
 }
 
 impl Error {
     /// True when the user's input, not the machine, is at fault (exit code 2).
     pub fn is_input(&self) -> bool {
         match self {
-            Self::Location { .. } | Self::Unsupported { .. } | Self::NotLocal { .. } => true,
-            Self::Write { source, .. } => matches!(
+            Self::Location { .. }
+            | Self::Setting { .. }
+            | Self::Option { .. }
+            | Self::NotLocal { .. }
+            | Self::Folder { .. } => true,
+            Self::Store { source, .. } => matches!(
+                source,
+                object_store::Error::NotFound { .. }
+                    | object_store::Error::NotSupported { .. }
+                    | object_store::Error::PermissionDenied { .. }
+                    | object_store::Error::Unauthenticated { .. }
+            ),
+            Self::Write { source, .. } | Self::Read { source, .. } => matches!(
                 source.kind(),
                 std::io::ErrorKind::PermissionDenied
                     | std::io::ErrorKind::ReadOnlyFilesystem
@@ -58,6 +104,19 @@ impl Error {
                     | std::io::ErrorKind::NotFound
             ),
         }
+    }
+
+    /// What is wrong, where one part of a store's description is.
+    pub fn field(&self) -> Option<Field> {
+        match self {
+            Self::Setting { field, .. } => Some(*field),
+            _ => None,
+        }
+    }
+
+    /// A store's answer about the object at `path`.
+    pub(crate) fn store(path: &object_store::path::Path, source: object_store::Error) -> Self {
+        Self::Store { path: path.to_string(), source }
     }
 }
 

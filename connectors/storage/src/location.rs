@@ -2,6 +2,7 @@
 
 use crate::{Error, Result};
 use object_store::{ObjectStore, path::Path as ObjectPath};
+use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use url::Url;
@@ -30,9 +31,10 @@ impl Place {
             let path = std::path::absolute(text).map_err(|e| invalid(e.to_string()))?;
             return Ok(Self::Local(path));
         }
-        let url = Url::parse(text).map_err(|e| invalid(e.to_string()))?;
+        let url = Url::parse(text)
+            .map_err(|e| Error::Location { text: without_secrets(text), reason: e.to_string() })?;
         if url.scheme() != "file" {
-            return Ok(Self::Remote(url));
+            return remote(text, url);
         }
         url.to_file_path().map(Self::Local).map_err(|()| {
             invalid(
@@ -54,6 +56,26 @@ impl Place {
     }
 }
 
+/// A URL of a store, which has a path and nothing that would be dropped silently.
+fn remote(text: &str, url: Url) -> Result<Place> {
+    let invalid = |reason: &str| Error::Location { text: without_secrets(text), reason: reason.into() };
+    if !url.username().is_empty() || url.password().is_some() {
+        return Err(invalid("names and passwords do not belong into it: they are read from the environment"));
+    }
+    if url.query().is_some() || url.fragment().is_some() {
+        return Err(invalid("a `?` or `#` in a name is written %3F or %23"));
+    }
+    Ok(Place::Remote(url))
+}
+
+/// The text of a URL without what stands before an `@`, or after a `?`, which may be a key.
+fn without_secrets(text: &str) -> String {
+    let (scheme, rest) = text.split_once("://").unwrap_or(("", text));
+    let rest = rest.rsplit_once('@').map_or_else(|| rest.to_owned(), |(_, rest)| format!("…@{rest}"));
+    let rest = rest.split_once('?').map_or(rest.as_str(), |(rest, _)| rest).to_owned();
+    format!("{scheme}://{rest}")
+}
+
 /// `scheme://` at the start, where the scheme has two letters or more.
 fn has_scheme(text: &str) -> bool {
     text.split_once("://").is_some_and(|(scheme, _)| {
@@ -72,6 +94,12 @@ pub struct Location {
     pub path: ObjectPath,
     /// `scheme://authority`, under which DataFusion can register the store.
     pub store_url: Url,
+}
+
+impl fmt::Display for Location {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}{}", self.store_url, self.path)
+    }
 }
 
 impl Location {
@@ -110,6 +138,26 @@ mod tests {
     fn what_needs_a_local_file_says_so() {
         let e = Place::local("memory://m/x", "a NIFTI table").unwrap_err();
         assert!(e.to_string().contains("a NIFTI table"), "{e}");
+    }
+
+    #[test]
+    fn keys_in_a_location_are_refused_and_not_repeated() {
+        for text in [
+            "s3://AK:hush@lab/x",
+            "s3://AK:hu/sh@lab/x",
+            "https://me:hush@host/x",
+            "https://host/x?token=hush",
+        ] {
+            let e = Place::parse(text).unwrap_err().to_string();
+            assert!(!e.contains("hush") && !e.contains("hu/sh") && !e.contains("AK"), "{e}");
+        }
+        assert!(Place::parse("s3://lab/mail@home").is_ok());
+    }
+
+    #[test]
+    fn a_name_with_a_question_mark_is_not_cut_silently() {
+        let e = Place::parse("s3://lab/what?.nii").unwrap_err();
+        assert!(e.to_string().contains("%3F"), "{e}");
     }
 
     #[test]

@@ -1,16 +1,27 @@
-//! One store for each `scheme://authority`, made on first use.
+//! One store for each `scheme://authority` and options, made on first use.
 
-use crate::{Error, Location, Place, Result};
+use crate::{
+    Error, Field, Location, Place, Result, S3Options, StoreOptions, fault::Fault, hdfs, http,
+    patience::Patience, s3,
+};
 use object_store::{ObjectStore, local::LocalFileSystem, memory::InMemory, path::Path as ObjectPath};
 use std::collections::HashMap;
 use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 use url::Url;
 
-/// Stores by `scheme://authority`. Cheap to share; [`StoreRegistry::global`] is the process's own, so
-/// that `memory://name/…` means the same rows everywhere in it.
+/// Stores by `scheme://authority` and options. Cheap to share; [`StoreRegistry::global`] is the process's own,
+/// so that `memory://name/…` means the same rows everywhere in it.
 #[derive(Debug, Default)]
 pub struct StoreRegistry {
-    stores: Mutex<HashMap<String, Arc<dyn ObjectStore>>>,
+    stores: Mutex<HashMap<Key, Arc<dyn ObjectStore>>>,
+}
+
+/// What makes two locations lie in one store.
+#[derive(Debug, PartialEq, Eq, Hash)]
+struct Key {
+    url: String,
+    /// Where the scheme has any.
+    options: Option<S3Options>,
 }
 
 impl StoreRegistry {
@@ -20,17 +31,26 @@ impl StoreRegistry {
         &GLOBAL
     }
 
-    /// Uses `store` for every location under `url`'s scheme and authority; answers the store it replaces.
+    /// Uses `store` for every location under `url`'s scheme and authority, whatever the options; answers the
+    /// store it replaces.
     pub fn register(&self, url: &Url, store: Arc<dyn ObjectStore>) -> Option<Arc<dyn ObjectStore>> {
-        self.stores.lock().unwrap_or_else(PoisonError::into_inner).insert(key(url), store)
+        self.lock().insert(Key { url: authority(url), options: None }, store)
     }
 
-    /// The store and path of a location as written.
+    /// The store and path of a location as written, by what the environment says of its store.
     ///
     /// # Errors
-    /// [`Error::Location`] for a text that is no location, [`Error::Unsupported`] for a scheme whose
-    /// store is not built in (and was not registered).
+    /// As [`Self::resolve_with`].
     pub fn resolve(&self, text: &str) -> Result<Location> {
+        self.resolve_with(text, &StoreOptions::default())
+    }
+
+    /// The store and path of a location as written. Nothing is asked of the store: see [`crate::check`].
+    ///
+    /// # Errors
+    /// [`Error::Location`] for a text that is no location; [`Error::Setting`] for a store whose description
+    /// lacks something.
+    pub fn resolve_with(&self, text: &str, options: &StoreOptions) -> Result<Location> {
         let invalid = |reason: String| Error::Location { text: text.into(), reason };
         let (url, path) = match Place::parse(text)? {
             Place::Local(local) => {
@@ -42,33 +62,64 @@ impl StoreRegistry {
                 (url, path)
             }
         };
-        let store = self.store(text, &url)?;
-        let store_url = Url::parse(&key(&url)).map_err(|e| invalid(e.to_string()))?;
+        let store = self.store(&url, options)?;
+        let store_url = Url::parse(&authority(&url)).map_err(|e| invalid(e.to_string()))?;
         Ok(Location { store, path, store_url })
     }
 
-    fn store(&self, text: &str, url: &Url) -> Result<Arc<dyn ObjectStore>> {
-        let mut stores = self.stores.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(store) = stores.get(&key(url)) {
+    /// The store of a URL, of which scheme and authority count.
+    ///
+    /// # Errors
+    /// As [`Self::resolve_with`].
+    pub fn store(&self, url: &Url, options: &StoreOptions) -> Result<Arc<dyn ObjectStore>> {
+        // Opening asks no server, so who waits for the lock does not wait for long, and a store is opened once.
+        let mut stores = self.lock();
+        let registered = Key { url: authority(url), options: None };
+        if let Some(store) = stores.get(&registered) {
             return Ok(Arc::clone(store));
         }
-        let store: Arc<dyn ObjectStore> = match url.scheme() {
-            "file" => Arc::new(LocalFileSystem::new().with_automatic_cleanup(false)),
-            "memory" => Arc::new(InMemory::new()),
-            scheme @ ("s3" | "s3a" | "hdfs" | "http" | "https") => {
-                return Err(Error::Unsupported { text: text.into(), scheme: scheme.into() });
-            }
-            scheme => {
-                let reason = format!("unknown scheme `{scheme}`; known: file, memory, s3, hdfs, http, https");
-                return Err(Error::Location { text: text.into(), reason });
-            }
+        let key = match url.scheme() {
+            "s3" | "s3a" => Key { options: Some(options.s3.clone()), ..registered },
+            _ => registered,
         };
-        stores.insert(key(url), Arc::clone(&store));
+        if let Some(store) = stores.get(&key) {
+            return Ok(Arc::clone(store));
+        }
+        let store = open(url, options, Patience::Work)?;
+        stores.insert(key, Arc::clone(&store));
         Ok(store)
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<Key, Arc<dyn ObjectStore>>> {
+        self.stores.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-fn key(url: &Url) -> String {
+/// Makes the store of a URL; no server is asked.
+pub(crate) fn open(url: &Url, options: &StoreOptions, patience: Patience) -> Result<Arc<dyn ObjectStore>> {
+    let text = authority(url);
+    let unusable = |field: Field| {
+        let text = text.clone();
+        move |e: object_store::Error| Fault::new(field, e.to_string()).at(&text)
+    };
+    Ok(match url.scheme() {
+        "file" => Arc::new(LocalFileSystem::new().with_automatic_cleanup(false)),
+        "memory" => Arc::new(InMemory::new()),
+        "s3" | "s3a" => {
+            let bucket = s3::bucket(url).map_err(|fault| fault.at(&text))?;
+            let settings = s3::S3Settings::resolve(&options.s3).map_err(|fault| fault.at(&text))?;
+            Arc::new(s3::open(bucket, &settings, patience).map_err(unusable(Field::Bucket))?)
+        }
+        "hdfs" => Arc::new(hdfs::open(url).map_err(|e| hdfs::unusable(url, &e).at(&text))?),
+        "http" | "https" => Arc::new(http::open(url, patience).map_err(unusable(Field::Endpoint))?),
+        scheme => {
+            let reason = format!("unknown scheme `{scheme}`; known: file, memory, s3, hdfs, http, https");
+            return Err(Error::Location { text, reason });
+        }
+    })
+}
+
+fn authority(url: &Url) -> String {
     format!("{}://{}/", url.scheme(), url.authority())
 }
 
@@ -76,6 +127,17 @@ fn key(url: &Url) -> String {
 mod tests {
     #![allow(clippy::unwrap_used, clippy::expect_used)]
     use super::*;
+    use crate::S3Keys;
+
+    /// Options that need nothing of the environment.
+    fn public() -> StoreOptions {
+        let s3 = S3Options {
+            endpoint: Some("http://127.0.0.1:1".into()),
+            anonymous: Some(true),
+            ..Default::default()
+        };
+        StoreOptions { s3 }
+    }
 
     #[test]
     fn a_store_is_made_once_for_each_authority() {
@@ -87,6 +149,37 @@ mod tests {
         assert!(!Arc::ptr_eq(&a.store, &c.store));
         assert_eq!(b.path.as_ref(), "y/z");
         assert_eq!(b.store_url.as_str(), "memory://one/");
+        assert_eq!(b.to_string(), "memory://one/y/z");
+    }
+
+    #[test]
+    fn who_comes_at_the_same_time_gets_the_same_store() {
+        let registry = StoreRegistry::default();
+        let options = public();
+        let stores: Vec<Arc<dyn ObjectStore>> = std::thread::scope(|scope| {
+            let first_use = || registry.resolve_with("s3://lab/x", &options).unwrap().store;
+            let threads: Vec<_> = (0..16).map(|_| scope.spawn(first_use)).collect();
+            threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+        });
+        assert!(stores.iter().all(|store| Arc::ptr_eq(store, &stores[0])));
+    }
+
+    #[test]
+    fn other_options_are_another_store() {
+        let registry = StoreRegistry::default();
+        let public = public();
+        let mut signed = public.clone();
+        signed.s3.anonymous = None;
+        signed.s3.keys = Some(S3Keys {
+            access_key_id: "A".into(),
+            secret_access_key: "hush".to_owned().into(),
+            session_token: None,
+        });
+        let by = |options: &StoreOptions| registry.resolve_with("s3://lab/x", options).unwrap().store;
+        assert!(Arc::ptr_eq(&by(&signed), &by(&signed)));
+        assert!(!Arc::ptr_eq(&by(&signed), &by(&public)));
+        let shown = format!("{registry:?}");
+        assert!(shown.contains("lab") && !shown.contains("hush"), "{shown}");
     }
 
     #[test]
@@ -102,14 +195,17 @@ mod tests {
     }
 
     #[test]
-    fn stores_that_come_later_are_refused_by_name() {
-        for text in ["s3://lab/x", "hdfs://host:9000/x", "https://host/x"] {
-            let e = StoreRegistry::default().resolve(text).unwrap_err();
-            assert!(e.to_string().contains("not supported yet"), "{e}");
-            assert!(e.is_input());
-        }
+    fn an_unknown_scheme_says_which_are_known() {
         let e = StoreRegistry::default().resolve("ftp://host/x").unwrap_err();
         assert!(e.to_string().contains("unknown scheme `ftp`"), "{e}");
+        assert!(e.is_input());
+    }
+
+    #[test]
+    fn a_name_service_that_nobody_knows_says_how_one_node_is_written() {
+        let e = StoreRegistry::default().resolve("hdfs://nobody/x").unwrap_err();
+        assert_eq!(e.field(), Some(Field::NameService));
+        assert!(e.to_string().contains("hdfs://nobody:8020/"), "{e}");
     }
 
     #[test]

@@ -1,0 +1,188 @@
+//! Publishing a folder of files whole, on stores that cannot rename one.
+//!
+//! ```text
+//!   model/_manifest.json            written last, replaced in one step: names the files and their sizes
+//!   model/<generation>/config.json  written first, under names that no other writer has
+//! ```
+//!
+//! A reader takes the files that the manifest names, so it sees the old folder or the new one, never half of each.
+//! A folder of this machine is renamed instead.
+
+use crate::{Error, Result, publish_object, unique};
+use futures::StreamExt;
+use object_store::{Error as StoreError, ObjectStore, ObjectStoreExt, path::Path};
+use serde::{Deserialize, Serialize};
+use std::path::{Component, Path as FilePath, PathBuf};
+use tokio::{fs, io::AsyncWriteExt};
+
+/// The object that makes a folder whole.
+const MANIFEST: &str = "_manifest.json";
+
+/// Version of [`Manifest`].
+const VERSION: u32 = 1;
+
+#[derive(Debug, Serialize, Deserialize)]
+struct Manifest {
+    version: u32,
+    /// The prefix below the folder under which the files lie.
+    generation: String,
+    files: Vec<File>,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+struct File {
+    /// Relative, with `/`.
+    name: String,
+    bytes: u64,
+}
+
+/// Publishes the files under the local `source`, whole, as the folder `target`, instead of one that is there.
+///
+/// # Errors
+/// A source that cannot be read, or a store that fails; then the old folder is still there.
+pub async fn publish_folder(source: &FilePath, store: &dyn ObjectStore, target: &Path) -> Result<()> {
+    let old = match manifest(store, target).await {
+        Ok(old) => Some(old),
+        Err(Error::Store { source: StoreError::NotFound { .. }, .. }) => None,
+        Err(e) => return Err(e),
+    };
+    let generation = unique::name();
+    let mut new = Manifest { version: VERSION, generation, files: Vec::new() };
+    for name in names(source).await? {
+        let path = object(target, &new.generation, &name)?;
+        let local = source.join(&name);
+        let reader = fs::File::open(&local).await.map_err(|e| unreadable(&local, e))?;
+        let bytes = publish_object(store, &path, reader).await?;
+        new.files.push(File { name, bytes });
+    }
+    let place = target.clone().join(MANIFEST);
+    let text = serde_json::to_vec_pretty(&new).map_err(|e| broken(target, &e.to_string()))?;
+    store.put(&place, text.into()).await.map_err(|e| Error::store(&place, e))?;
+    if let Some(old) = old {
+        remove(store, target, &old).await;
+    }
+    Ok(())
+}
+
+/// Copies the folder `source`, as its manifest names it, to the local folder `target`, which must not exist yet
+/// and appears whole.
+///
+/// # Errors
+/// A `source` that was not published whole, or files that are not as the manifest says.
+pub async fn fetch_folder(store: &dyn ObjectStore, source: &Path, target: &FilePath) -> Result<()> {
+    let manifest = manifest(store, source).await?;
+    let unwritable = |e| Error::Write { path: target.into(), source: e };
+    let parent = target.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(FilePath::new("."));
+    fs::create_dir_all(parent).await.map_err(unwritable)?;
+    let partial = tempfile::Builder::new().prefix(".fetched-").tempdir_in(parent).map_err(unwritable)?;
+    for file in &manifest.files {
+        let object = object(source, &manifest.generation, &file.name)?;
+        fetch(store, &object, file.bytes, &partial.path().join(&file.name)).await?;
+    }
+    fs::rename(partial.path(), target).await.map_err(unwritable)?;
+    // It has its own name now, so there is nothing to remove.
+    let _ = partial.keep();
+    Ok(())
+}
+
+/// Copies one object of `bytes` bytes to a local file.
+async fn fetch(store: &dyn ObjectStore, object: &Path, bytes: u64, target: &FilePath) -> Result<()> {
+    let unwritable = |source| Error::Write { path: target.into(), source };
+    if let Some(parent) = target.parent() {
+        fs::create_dir_all(parent).await.map_err(unwritable)?;
+    }
+    let mut file = fs::File::create(target).await.map_err(unwritable)?;
+    let mut parts = store.get(object).await.map_err(|e| Error::store(object, e))?.into_stream();
+    let mut size = 0;
+    while let Some(part) = parts.next().await {
+        let part = part.map_err(|e| Error::store(object, e))?;
+        size += part.len() as u64;
+        file.write_all(&part).await.map_err(unwritable)?;
+    }
+    file.flush().await.map_err(unwritable)?;
+    if size == bytes {
+        return Ok(());
+    }
+    Err(broken(object, &format!("it has {size} bytes, and its manifest says {bytes}: publish it again")))
+}
+
+async fn manifest(store: &dyn ObjectStore, folder: &Path) -> Result<Manifest> {
+    let place = folder.clone().join(MANIFEST);
+    let failed = |e| Error::store(&place, e);
+    let text = store.get(&place).await.map_err(failed)?.bytes().await.map_err(failed)?;
+    let manifest: Manifest = serde_json::from_slice(&text)
+        .map_err(|e| broken(folder, &format!("{MANIFEST} cannot be understood ({e}): publish it again")))?;
+    if manifest.version == VERSION {
+        return Ok(manifest);
+    }
+    let version = manifest.version;
+    Err(broken(folder, &format!("{MANIFEST} has version {version}, and this program knows {VERSION}")))
+}
+
+/// Removes the files of a folder that was replaced. Nobody is told to read them, so a failure is no error.
+async fn remove(store: &dyn ObjectStore, folder: &Path, old: &Manifest) {
+    for file in &old.files {
+        let Ok(path) = object(folder, &old.generation, &file.name) else { continue };
+        if let Err(e) = store.delete(&path).await {
+            log::debug!("{path} is left behind: {e}");
+        }
+    }
+}
+
+/// Where a file of a folder lies.
+///
+/// # Errors
+/// A name that leads out of the folder.
+fn object(folder: &Path, generation: &str, name: &str) -> Result<Path> {
+    let parts: Vec<&str> = generation.split('/').chain(name.split('/')).collect();
+    if parts.iter().any(|part| matches!(*part, "" | "." | "..")) {
+        return Err(broken(folder, &format!("`{generation}/{name}` is not the name of a file in it")));
+    }
+    Ok(parts.into_iter().fold(folder.clone(), |path, part| path.join(part)))
+}
+
+/// The files under a local folder, relative, with `/`, sorted.
+async fn names(root: &FilePath) -> Result<Vec<String>> {
+    let mut folders = vec![PathBuf::new()];
+    let mut names = Vec::new();
+    while let Some(folder) = folders.pop() {
+        let here = root.join(&folder);
+        let failed = |e| unreadable(&here, e);
+        let mut entries = fs::read_dir(&here).await.map_err(failed)?;
+        while let Some(entry) = entries.next_entry().await.map_err(failed)? {
+            let path = folder.join(entry.file_name());
+            if entry.file_type().await.map_err(failed)?.is_dir() {
+                folders.push(path);
+            } else {
+                names.push(with_slashes(&path).ok_or_else(|| {
+                    unreadable(&entry.path(), std::io::Error::other("its name is not Unicode"))
+                })?);
+            }
+        }
+    }
+    names.sort_unstable();
+    Ok(names)
+}
+
+fn with_slashes(path: &FilePath) -> Option<String> {
+    let parts: Option<Vec<&str>> = path
+        .components()
+        .map(|part| match part {
+            Component::Normal(part) => part.to_str(),
+            _ => None,
+        })
+        .collect();
+    Some(parts?.join("/"))
+}
+
+fn unreadable(path: &FilePath, source: std::io::Error) -> Error {
+    Error::Read { what: path.display().to_string(), source }
+}
+
+fn broken(folder: &Path, reason: &str) -> Error {
+    Error::Folder { folder: folder.to_string(), reason: reason.into() }
+}
+
+#[cfg(test)]
+#[path = "folder_tests.rs"]
+mod tests;
