@@ -1,6 +1,6 @@
 //! Slow drifts as a discrete cosine basis (DCT-II), as in SPM and `nilearn.signal.create_cosine_drift`.
 
-use crate::{Error, Result};
+use crate::{CleanSettings, Error, Result, preparation::repetition_time};
 
 /// The drifts slower than `high_pass` hertz of a run of `time_points` volumes, `t_r` seconds apart.
 ///
@@ -32,6 +32,21 @@ pub fn create_cosine_drift(high_pass: f64, time_points: usize, t_r: f64) -> Resu
                 .collect()
         })
         .collect())
+}
+
+/// The drifts of the cosine filter over all volumes of the run.
+pub(crate) fn drifts(settings: &CleanSettings, volumes: usize, t_r: Option<f64>) -> Result<Vec<Vec<f64>>> {
+    if settings.low_pass.is_some() {
+        let reason =
+            "a cosine filter has no low_pass; leave it out or take filter => 'butterworth'".to_owned();
+        return Err(Error::Setting { setting: "low_pass", reason });
+    }
+    let Some(high_pass) = settings.high_pass else {
+        let reason =
+            "a cosine filter needs the frequency, in hertz, under which drifts are removed".to_owned();
+        return Err(Error::Setting { setting: "high_pass", reason });
+    };
+    create_cosine_drift(high_pass, volumes, repetition_time(t_r, "cosine")?)
 }
 
 #[cfg(test)]

@@ -43,17 +43,56 @@ pub enum Error {
         /// Why, and what to do.
         reason: String,
     },
+    /// Confounds that the table does not have.
+    #[error("no column {} among the confounds; {near}", columns.iter().map(|c| format!("`{c}`")).collect::<Vec<_>>().join(", "))]
+    MissingConfounds {
+        /// Names, or patterns without a match.
+        columns: Vec<String>,
+        /// What the table has instead.
+        near: String,
+    },
+    /// A confound without a number where one is needed.
+    #[error(
+        "the confound `{column}` has no finite value in row {row} (volumes count from 0); only the first volume's \
+         missing values are filled: repair the table, or leave the column out"
+    )]
+    MissingValue {
+        /// The column.
+        column: String,
+        /// The row, which is the volume, from 0.
+        row: usize,
+    },
+    /// A step after which there would be no data.
+    #[error("nothing is left after {step}: {reason}")]
+    NothingLeft {
+        /// The step.
+        step: &'static str,
+        /// Why, and what to do.
+        reason: String,
+    },
+    /// A sample mask that does not fit the run.
+    #[error("sample mask: {reason}")]
+    SampleMask {
+        /// What is wrong, and what would be right.
+        reason: String,
+    },
 }
 
 impl Error {
     /// True when the user's input, not the machine, is at fault (exit code 2).
     pub fn is_input(&self) -> bool {
         match self {
-            Self::Setting { .. } | Self::TooShort { .. } | Self::Shape { .. } | Self::EmptyMask { .. } => {
-                true
-            }
+            Self::Setting { .. }
+            | Self::TooShort { .. }
+            | Self::Shape { .. }
+            | Self::EmptyMask { .. }
+            | Self::MissingConfounds { .. }
+            | Self::MissingValue { .. }
+            | Self::NothingLeft { .. }
+            | Self::SampleMask { .. } => true,
         }
     }
+
     /// The setting at fault, so that a caller can point at it.
     pub fn setting(&self) -> Option<&'static str> {
         match self {

@@ -1,6 +1,28 @@
 //! Gaussian smoothing of a volume, as `scipy.ndimage.gaussian_filter` with `reflect` borders, cut at 4 σ.
 
 use crate::{Error, Result};
+use std::ops::{Add, AddAssign, Mul};
+
+/// Values along the other axes that are smoothed side by side: a tile of a line's length stays in the first cache.
+const TILE: usize = 256;
+
+/// The floating-point types of voxels.
+pub(crate) trait Real: Copy + Default + Add<Output = Self> + Mul<Output = Self> + AddAssign {
+    /// Rounded to this type.
+    fn rounded(x: f64) -> Self;
+}
+
+impl Real for f64 {
+    fn rounded(x: f64) -> Self {
+        x
+    }
+}
+
+impl Real for f32 {
+    fn rounded(x: f64) -> Self {
+        x as Self
+    }
+}
 
 /// Smooths `volume` (index `i + ni·(j + nj·k)`) along i, j and k with standard deviations `sigma`, in voxels;
 /// axes whose sigma is not over 0 are left alone. `σ = FWHM / (√(8 ln 2) · voxel size)`.
@@ -8,20 +30,127 @@ use crate::{Error, Result};
 /// # Errors
 /// A volume whose length is not that of `shape`.
 pub fn gaussian_smooth(volume: &mut [f64], shape: [usize; 3], sigma: [f64; 3]) -> Result<()> {
-    let voxels: usize = shape.iter().product();
-    if volume.len() != voxels {
-        return Err(Error::Shape { what: "volume", found: volume.len(), expected: voxels.to_string() });
+    Gaussian::new(shape, sigma).smooth(volume, &mut Vec::new())
+}
+
+/// A Gaussian for volumes of one shape: kernels and mirrored borders are computed once.
+///
+/// The axes are smoothed one after the other, vectorised along i: a line of i as it lies, lines of j and k in tiles
+/// of [`TILE`] neighbours. Sums run in `T`, which of positive float32 images loses less than 1e-6 of the value.
+#[derive(Clone, Debug)]
+pub(crate) struct Gaussian<T> {
+    shape: [usize; 3],
+    axes: [Option<Axis<T>>; 3],
+}
+
+#[derive(Clone, Debug)]
+struct Axis<T> {
+    /// Centre and one side of the kernel.
+    kernel: Vec<T>,
+    /// The position in a line that each position in its padded copy shows.
+    shown: Vec<usize>,
+}
+
+impl<T: Real> Gaussian<T> {
+    /// For volumes of `shape`; axes whose sigma, in voxels, is not over 0 are left alone.
+    pub fn new(shape: [usize; 3], sigma: [f64; 3]) -> Self {
+        let axes = std::array::from_fn(|axis| {
+            (sigma[axis] > 0.0 && shape[axis] > 0).then(|| {
+                let kernel = kernel(sigma[axis]);
+                let (radius, length) = (kernel.len() - 1, shape[axis]);
+                let shown = (0..length + 2 * radius).map(|p| mirrored(p, radius, length)).collect();
+                Axis { kernel: kernel.into_iter().map(T::rounded).collect(), shown }
+            })
+        });
+        Self { shape, axes }
     }
-    if voxels == 0 {
-        return Ok(());
+
+    /// Smooths a volume in place; `scratch` is room that may be used again.
+    ///
+    /// # Errors
+    /// A volume whose length is not that of the shape.
+    pub fn smooth(&self, volume: &mut [T], scratch: &mut Vec<T>) -> Result<()> {
+        let voxels: usize = self.shape.iter().product();
+        if volume.len() != voxels {
+            return Err(Error::Shape { what: "volume", found: volume.len(), expected: voxels.to_string() });
+        }
+        if voxels == 0 {
+            return Ok(());
+        }
+        let mut stride = 1;
+        for (axis, length) in self.axes.iter().zip(self.shape) {
+            if let Some(axis) = axis {
+                match stride {
+                    1 => axis.smooth_lines(volume, length, scratch),
+                    _ => axis.smooth_tiles(volume, length, stride, scratch),
+                }
+            }
+            stride *= length;
+        }
+        Ok(())
     }
-    let strides = [1, shape[0], shape[0] * shape[1]];
-    for axis in 0..3 {
-        if sigma[axis] > 0.0 {
-            smooth_axis(volume, shape[axis], strides[axis], &kernel(sigma[axis]));
+}
+
+impl<T: Real> Axis<T> {
+    /// Lines whose values lie side by side.
+    fn smooth_lines(&self, volume: &mut [T], length: usize, scratch: &mut Vec<T>) {
+        let radius = self.kernel.len() - 1;
+        for line in volume.chunks_exact_mut(length) {
+            scratch.clear();
+            scratch.extend(self.shown.iter().map(|place| line[*place]));
+            self.sum(line, |distance| {
+                (&scratch[radius - distance..][..length], &scratch[radius + distance..][..length])
+            });
         }
     }
-    Ok(())
+
+    /// Lines whose values lie `stride` apart, in tiles of neighbours.
+    fn smooth_tiles(&self, volume: &mut [T], length: usize, stride: usize, scratch: &mut Vec<T>) {
+        let radius = self.kernel.len() - 1;
+        for slab in volume.chunks_exact_mut(length * stride) {
+            for start in (0..stride).step_by(TILE) {
+                let width = TILE.min(stride - start);
+                scratch.clear();
+                for row in slab.chunks_exact(stride) {
+                    scratch.extend_from_slice(&row[start..start + width]);
+                }
+                let row = |padded: usize| &scratch[self.shown[padded] * width..][..width];
+                for (t, out) in slab.chunks_exact_mut(stride).enumerate() {
+                    let centre = t + radius;
+                    self.sum(&mut out[start..start + width], |distance| {
+                        (row(centre - distance), row(centre + distance))
+                    });
+                }
+            }
+        }
+    }
+
+    /// `out = k₀·x₀ + Σ k_d·(x₋d + x₊d)`, where `at` gives the values at a distance on both sides; two distances
+    /// in one pass over `out`.
+    #[inline]
+    fn sum<'a>(&self, out: &mut [T], at: impl Fn(usize) -> (&'a [T], &'a [T]))
+    where
+        T: 'a,
+    {
+        let Some((centre, sides)) = self.kernel.split_first() else { return };
+        let (pairs, last) = sides.as_chunks::<2>();
+        let middle = at(0).0;
+        match last {
+            [] => out.iter_mut().zip(middle).for_each(|(x, m)| *x = *centre * *m),
+            [w, ..] => {
+                let (a, b) = at(sides.len());
+                let values = middle.iter().zip(a).zip(b);
+                out.iter_mut().zip(values).for_each(|(x, ((m, a), b))| *x = *centre * *m + *w * (*a + *b));
+            }
+        }
+        for (distance, [v, w]) in (1..).step_by(2).zip(pairs) {
+            let ((a, b), (c, d)) = (at(distance), at(distance + 1));
+            let values = a.iter().zip(b).zip(c.iter().zip(d));
+            out.iter_mut()
+                .zip(values)
+                .for_each(|(x, ((a, b), (c, d)))| *x += *v * (*a + *b) + *w * (*c + *d));
+        }
+    }
 }
 
 /// Centre and one side of the normalised kernel.
@@ -31,23 +160,6 @@ fn kernel(sigma: f64) -> Vec<f64> {
     let total = side[0] + 2.0 * side[1..].iter().sum::<f64>();
     side.iter_mut().for_each(|w| *w /= total);
     side
-}
-
-fn smooth_axis(volume: &mut [f64], length: usize, stride: usize, kernel: &[f64]) {
-    let radius = kernel.len() - 1;
-    let mut line = vec![0.0; length + 2 * radius];
-    for slab in volume.chunks_exact_mut(length * stride) {
-        for start in 0..stride {
-            for (padded, x) in line.iter_mut().enumerate() {
-                *x = slab[start + stride * mirrored(padded, radius, length)];
-            }
-            for t in 0..length {
-                let centre = t + radius;
-                let sides = (1..=radius).map(|d| kernel[d] * (line[centre - d] + line[centre + d]));
-                slab[start + stride * t] = kernel[0] * line[centre] + sides.sum::<f64>();
-            }
-        }
-    }
 }
 
 /// The position in a line that a position in its padded copy shows; borders repeat mirrored: `b a | a b c | c b`.

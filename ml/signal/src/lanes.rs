@@ -5,17 +5,6 @@ pub const LANES: usize = 8;
 /// One time point of the series of a block.
 pub type Lanes = [f64; LANES];
 
-/// Copies up to [`LANES`] rows of `time_points` values into `block`, `[time_points][LANES]`; lanes without
-/// a row are zero.
-pub fn load(rows: &[f32], time_points: usize, block: &mut [Lanes]) {
-    block.fill([0.0; LANES]);
-    for (lane, row) in rows.chunks_exact(time_points).take(LANES).enumerate() {
-        for (values, x) in block.iter_mut().zip(row) {
-            values[lane] = f64::from(*x);
-        }
-    }
-}
-
 /// Copies one lane of `block` back into its row.
 pub fn store(block: &[Lanes], lane: usize, row: &mut [f32]) {
     for (x, values) in row.iter_mut().zip(block) {

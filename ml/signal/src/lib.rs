@@ -1,11 +1,17 @@
 //! What is done to series and volumes before they are learned from: pure functions, no I/O.
 //!
-//! [`Cleaner`] applies `nilearn.signal.clean` (detrend, filter, regress, standardise) to many series at
-//! once; [`compute_epi_mask`] finds the brain in a mean image; [`pearson_r`] compares series pairwise.
+//! The order is that of nilearn's maskers, and these two hold it:
 //!
 //! ```text
-//!   [n, T] f32 rows ─► blocks of 8 series, [T][8] f64 ─► detrend ─► filter ─► regress ─► standardise ─► rows
+//!   VolumePlan  volume ─► resample ─► smooth ─► voxels of a mask, or parcels ─► series
+//!   Cleaner     [n, T] f32 rows ─► blocks of 8 series, [T][8] f64 ─► (fill ─►) detrend ─► filter ─► censor ─►
+//!               regress ─► standardise ─► rows
 //! ```
+//!
+//! [`select_confounds`] takes regressors and the kept volumes from fMRIPrep's table by nilearn's strategies,
+//! [`compute_epi_mask`] finds the brain in a mean image, [`SurfaceSmoother`] smooths along a cortical surface,
+//! [`pearson_r`] compares series pairwise. What is dropped, filled, constant or not finite is returned and counted,
+//! never silent.
 //!
 //! Series are interleaved in blocks ([`lanes`]) so that recurrences that run over time, as a Butterworth
 //! filter, are vectorised across voxels.
@@ -22,29 +28,47 @@
 //! # Ok::<(), voxelflow_signal::Error>(())
 //! ```
 
+mod bspline;
 mod butterworth;
 mod clean;
+pub mod confounds;
 mod correlation;
 mod cosine;
 mod detrend;
 mod error;
 mod gaussian;
+mod grid;
 pub mod lanes;
 mod mask;
 mod morphology;
+pub mod parcels;
+mod preparation;
 mod regressors;
+mod resampling;
+mod sample_mask;
 mod settings;
+mod smoothing;
 mod sosfiltfilt;
+mod spline;
 mod standardize;
+mod surface;
+mod volume_plan;
 
 pub use butterworth::{Band, Butterworth, Section};
 pub use clean::{CleanReport, Cleaner};
+pub use confounds::{ConfoundSettings, ConfoundTable, Confounds, select_confounds};
 pub use correlation::pearson_r;
 pub use cosine::create_cosine_drift;
 pub use detrend::Detrend;
 pub use error::{Error, Result};
 pub use gaussian::gaussian_smooth;
+pub use grid::Grid;
 pub use mask::{EpiMask, MeanVolume, compute_epi_mask};
 pub use morphology::{Volume, binary_dilation, binary_erosion, largest_connected_component};
 pub use regressors::Regressors;
+pub use resampling::{Clip, Interpolation, ResampleReport, Resampler};
+pub use sample_mask::SampleMask;
 pub use settings::{CleanSettings, Filter, Standardize};
+pub use smoothing::{SmoothScratch, Smoother};
+pub use surface::{SurfaceScratch, SurfaceSmoother};
+pub use volume_plan::{VolumePlan, VolumeReport, VolumeScratch};

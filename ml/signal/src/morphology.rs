@@ -33,24 +33,27 @@ impl Volume {
         self.voxels.iter().enumerate().filter(|(_, set)| **set).map(|(index, _)| index)
     }
 
-    /// The face neighbours of a voxel; `None` is outside.
     fn neighbours(&self, index: usize) -> [Option<usize>; 6] {
-        let [ni, nj, nk] = self.shape;
-        let (i, j, k) = (index % ni, index / ni % nj, index / (ni * nj));
-        let step = |exists: bool, neighbour: usize| exists.then_some(neighbour);
-        [
-            step(i > 0, index.wrapping_sub(1)),
-            step(i + 1 < ni, index + 1),
-            step(j > 0, index.wrapping_sub(ni)),
-            step(j + 1 < nj, index + ni),
-            step(k > 0, index.wrapping_sub(ni * nj)),
-            step(k + 1 < nk, index + ni * nj),
-        ]
+        face_neighbours(self.shape, index)
     }
 
     fn map(&self, f: impl Fn(usize) -> bool) -> Self {
         Self { shape: self.shape, voxels: (0..self.voxels.len()).map(f).collect() }
     }
+}
+
+/// The face neighbours of a voxel of a volume of `shape`; `None` is outside.
+pub(crate) fn face_neighbours([ni, nj, nk]: [usize; 3], index: usize) -> [Option<usize>; 6] {
+    let (i, j, k) = (index % ni, index / ni % nj, index / (ni * nj));
+    let step = |exists: bool, neighbour: usize| exists.then_some(neighbour);
+    [
+        step(i > 0, index.wrapping_sub(1)),
+        step(i + 1 < ni, index + 1),
+        step(j > 0, index.wrapping_sub(ni)),
+        step(j + 1 < nj, index + ni),
+        step(k > 0, index.wrapping_sub(ni * nj)),
+        step(k + 1 < nk, index + ni * nj),
+    ]
 }
 
 /// Unsets every voxel that touches the background or the border of the volume, `iterations` times.

@@ -51,3 +51,14 @@ fn percent_signal_change(block: &mut [Lanes]) {
     subtract(block, &mean);
     scale(block, &mean.map(|m| if m.abs() < f64::EPSILON { 0.0 } else { 100.0 / m.abs() }));
 }
+
+/// One series in place, with divisor `n − 1`; a deviation under the machine epsilon counts as 1.
+pub(crate) fn zscore_one(column: &mut [f64]) {
+    let n = column.len() as f64;
+    let mean = column.iter().sum::<f64>() / n;
+    column.iter_mut().for_each(|x| *x -= mean);
+    let deviation = (column.iter().map(|x| x * x).sum::<f64>() / (n - 1.0)).sqrt();
+    if deviation >= f64::EPSILON {
+        column.iter_mut().for_each(|x| *x /= deviation);
+    }
+}
