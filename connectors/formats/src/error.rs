@@ -114,7 +114,7 @@ pub enum Error {
     },
     /// The header's repetition time cannot be right.
     #[error(
-        "{path}: the header's repetition time (pixdim[4]) {reason}; give it as RepetitionTime in the JSON sidecar or as an option"
+        "{path}: the header's repetition time {reason}; give it as RepetitionTime in the JSON sidecar or as an option"
     )]
     RepetitionTime {
         /// The file.
@@ -170,6 +170,18 @@ pub enum Error {
         /// The name.
         name: String,
         /// The part of it that is wrong.
+        reason: String,
+    },
+    /// An XML document, or the document within a file, cannot be used.
+    #[error("{path}: byte {offset}, {element}: {reason}")]
+    Xml {
+        /// The file.
+        path: String,
+        /// Where in the decompressed document.
+        offset: u64,
+        /// The element, such as `DataArray 3`.
+        element: String,
+        /// What is wrong, and what to do.
         reason: String,
     },
     /// Two files that belong together do not fit.

@@ -1,8 +1,8 @@
 //! The judged header: what the bytes of a [`Layout`] mean, or why they mean nothing.
 
 use super::affine::{self, Affine, XformPolicy, XformSource};
-use super::datatype::{DataType, Scaling};
-use super::layout::{Endian, Layout, NiftiVersion};
+use super::layout::{Layout, NiftiVersion};
+use crate::datatype::{DataType, Endian, Scaling};
 use crate::{Error, Result};
 use std::fmt;
 
@@ -104,7 +104,9 @@ impl NiftiHeader {
     /// [`Error::RepetitionTime`] when the value is negative, not finite, of a unit that is not time,
     /// or outside 0.01 s to 100 s, as 1500 ms labelled as seconds is.
     pub fn t_r(&self) -> Result<Option<f64>> {
-        let refuse = |reason: String| Err(Error::RepetitionTime { path: self.path.clone(), reason });
+        let refuse = |reason: String| {
+            Err(Error::RepetitionTime { path: self.path.clone(), reason: format!("(pixdim[4]) {reason}") })
+        };
         let step = self.time_step;
         if step == 0.0 {
             return Ok(None);
@@ -165,7 +167,7 @@ fn dimensions(layout: &Layout, path: &str) -> Result<([usize; 3], usize)> {
     }
     let used = &layout.dim[1..=count as usize];
     if (3000..3100).contains(&layout.intent_code) {
-        return refuse("it is a CIFTI file (grayordinates), not an image of voxels".into());
+        return refuse("it is a CIFTI file (grayordinates), not an image of voxels: read it as CIFTI".into());
     }
     if let Some(index) = used.iter().position(|&length| length < 1) {
         return refuse(format!("dim[{}] is {}, but every dimension has at least 1", index + 1, used[index]));
@@ -213,7 +215,7 @@ fn check_size(
 }
 
 /// Slope 0 or not finite: not scaled. A finite slope needs a finite intercept.
-fn scaling(layout: &Layout, path: &str) -> Result<Option<Scaling>> {
+pub(crate) fn scaling(layout: &Layout, path: &str) -> Result<Option<Scaling>> {
     let (slope, intercept) = (layout.scl_slope, layout.scl_inter);
     if slope == 0.0 || !slope.is_finite() {
         return Ok(None);
@@ -231,7 +233,7 @@ fn scaling(layout: &Layout, path: &str) -> Result<Option<Scaling>> {
     Ok(Some(Scaling { slope, intercept }).filter(|_| (slope, intercept) != (1.0, 0.0)))
 }
 
-fn vox_offset(layout: &Layout, path: &str) -> Result<u64> {
+pub(crate) fn vox_offset(layout: &Layout, path: &str) -> Result<u64> {
     let (value, least) = (layout.vox_offset, layout.version.first_voxel());
     // 2^62 keeps sums of offsets from overflowing.
     if value >= least as f64 && value <= (1_u64 << 62) as f64 && value.fract() == 0.0 {
@@ -276,7 +278,7 @@ fn find_faults(layout: &Layout, header: &NiftiHeader) -> Vec<String> {
             faults.push(text());
         }
     };
-    say(header.gzip && !super::byte_stream::named_gzip(&header.path), &|| {
+    say(header.gzip && !crate::byte_stream::named_gzip(&header.path), &|| {
         "the content is gzip although the name does not end in .gz".into()
     });
     say(header.xform_source == XformSource::Pixdim, &|| {

@@ -1,17 +1,9 @@
 //! Where each header field lies in the bytes of NIfTI-1 (348 bytes) and NIfTI-2 (540 bytes), read
 //! into one struct for both.
 
-use super::byte_stream::ByteStream;
+use crate::byte_stream::ByteStream;
+use crate::datatype::Endian;
 use crate::{Error, Result};
-
-/// Byte order of a file, known from `sizeof_hdr`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Endian {
-    /// Least significant byte first.
-    Little,
-    /// Most significant byte first.
-    Big,
-}
 
 /// Version of the header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,25 +16,25 @@ pub enum NiftiVersion {
 
 impl NiftiVersion {
     /// Bytes of the header, the value of `sizeof_hdr`.
-    pub(super) const fn header_size(self) -> usize {
+    pub(crate) const fn header_size(self) -> usize {
         match self {
             Self::One => 348,
             Self::Two => 540,
         }
     }
     /// The first byte where voxels may lie in a single file: after the header and the extension flag.
-    pub(super) const fn first_voxel(self) -> u64 {
+    pub(crate) const fn first_voxel(self) -> u64 {
         self.header_size() as u64 + 4
     }
     /// The magic string of a single file.
-    pub(super) const fn magic(self) -> &'static [u8] {
+    pub(crate) const fn magic(self) -> &'static [u8] {
         match self {
             Self::One => b"n+1\0",
             Self::Two => b"n+2\0\r\n\x1a\n",
         }
     }
     /// Offsets of the fields.
-    pub(super) const fn offsets(self) -> &'static Offsets {
+    pub(crate) const fn offsets(self) -> &'static Offsets {
         match self {
             Self::One => &ONE,
             Self::Two => &TWO,
@@ -51,7 +43,7 @@ impl NiftiVersion {
 }
 
 /// Byte offsets of the fields that are used.
-pub(super) struct Offsets {
+pub(crate) struct Offsets {
     pub magic: usize,
     pub dim: usize,
     pub datatype: usize,
@@ -115,7 +107,7 @@ const TWO: Offsets = Offsets {
 };
 
 /// The fields of either version as they are stored, nothing judged yet.
-pub(super) struct Layout {
+pub(crate) struct Layout {
     pub version: NiftiVersion,
     pub endian: Endian,
     pub dim: [i64; 8],
@@ -140,7 +132,7 @@ pub(super) struct Layout {
 
 impl Layout {
     /// Reads the header's bytes and takes them apart.
-    pub(super) fn read(stream: &mut ByteStream) -> Result<Self> {
+    pub(crate) fn read(stream: &mut ByteStream) -> Result<Self> {
         let place = || "the header".to_owned();
         let mut bytes = [0_u8; 540];
         let first = stream.fill(&mut bytes[..4], &place)?;

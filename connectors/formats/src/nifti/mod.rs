@@ -34,17 +34,17 @@
 //! ```
 
 mod affine;
-mod byte_stream;
-mod datatype;
+pub(crate) mod extension;
 mod header;
 mod layout;
 mod reader;
 mod writer;
 
+pub use crate::datatype::{DataType, Endian, Scaling};
 pub use affine::{XformPolicy, XformSource};
-pub use datatype::{DataType, Scaling};
 pub use header::NiftiHeader;
-pub(crate) use header::PLAUSIBLE_T_R;
-pub use layout::{Endian, NiftiVersion};
+pub(crate) use header::{PLAUSIBLE_T_R, scaling, vox_offset};
+pub(crate) use layout::Layout;
+pub use layout::NiftiVersion;
 pub use reader::{NiftiReader, ReadOptions};
 pub use writer::{NiftiSpec, NiftiWriter};

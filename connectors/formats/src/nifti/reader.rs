@@ -1,17 +1,14 @@
 //! Reads an image one volume at a time.
 
 use super::affine::XformPolicy;
-use super::byte_stream::ByteStream;
 use super::header::NiftiHeader;
 use super::layout::Layout;
+use crate::byte_stream::ByteStream;
+use crate::stored_values::StoredValues;
 use crate::{Error, Result};
 use std::fs::File;
 use std::io::Read;
 use std::path::Path;
-
-/// Bytes that are decompressed and converted at once: they stay in the cache, and memory grows only
-/// as fast as there are data, whatever the header claims. A multiple of every voxel's size.
-const CHUNK: usize = 128 * 1024;
 
 /// How to read where a file leaves a choice.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -25,8 +22,7 @@ pub struct ReadOptions {
 /// After an error the reader gives the end of the image.
 pub struct NiftiReader {
     header: NiftiHeader,
-    stream: ByteStream,
-    chunk: Vec<u8>,
+    voxels: StoredValues,
     next: usize,
 }
 
@@ -69,10 +65,10 @@ impl NiftiReader {
         let mut stream = ByteStream::try_new(Box::new(source), name)?;
         let layout = Layout::read(&mut stream)?;
         let header = NiftiHeader::judge(&layout, name, stream.is_gzip(), options.xform)?;
-        let mut reader = Self { header, stream, chunk: vec![0; CHUNK], next: 0 };
-        let extensions = reader.header.vox_offset - layout.version.header_size() as u64;
-        reader.pass_over(extensions, &|| "the header's extensions".into())?;
-        Ok(reader)
+        let mut voxels = StoredValues::new(stream, header.data_type, header.endian, header.scaling);
+        let extensions = header.vox_offset - layout.version.header_size() as u64;
+        voxels.pass_over(extensions, &|| "the header's extensions".into())?;
+        Ok(Self { header, voxels, next: 0 })
     }
 
     /// The header.
@@ -109,7 +105,7 @@ impl NiftiReader {
         }
         let place = place_of_volume(self.next, self.header.volumes);
         let bytes = self.volume_bytes() as u64;
-        let outcome = self.pass_over(bytes, &place).and_then(|()| self.finish_last());
+        let outcome = self.voxels.pass_over(bytes, &place).and_then(|()| self.finish_last());
         self.advance(&outcome);
         outcome.map(|()| true)
     }
@@ -131,43 +127,17 @@ impl NiftiReader {
 
     fn read_volume(&mut self, into: &mut Vec<f32>) -> Result<()> {
         let place = place_of_volume(self.next, self.header.volumes);
-        let size = self.header.data_type.size();
-        let mut left = self.volume_bytes();
-        while left > 0 {
-            let chunk = &mut self.chunk[..left.min(CHUNK)];
-            self.stream.fill_exactly(chunk, &place)?;
-            left -= chunk.len();
-            let voxels = chunk.len() / size;
-            if into.capacity() - into.len() < voxels {
-                // Doubles, as a vector does by itself, but never beyond the volume.
-                into.reserve_exact((left / size + voxels).min(into.len().max(voxels)));
-            }
-            self.header.data_type.decode(chunk, self.header.endian, self.header.scaling, into);
-        }
+        self.voxels.read(self.header.voxels(), &place, into)?;
         self.finish_last()
     }
 
     /// After the last volume reads the file to its end, so that its trailer is checked.
     fn finish_last(&mut self) -> Result<()> {
-        if self.next + 1 == self.header.volumes {
-            let place = || "the gzip trailer".to_owned();
-            while self.stream.fill(&mut self.chunk, &place)? > 0 {}
-        }
-        Ok(())
+        if self.next + 1 == self.header.volumes { self.voxels.finish() } else { Ok(()) }
     }
 
     fn advance(&mut self, outcome: &Result<()>) {
         self.next = if outcome.is_ok() { self.next + 1 } else { self.header.volumes };
-    }
-
-    fn pass_over(&mut self, bytes: u64, place: &dyn Fn() -> String) -> Result<()> {
-        let mut left = bytes;
-        while left > 0 {
-            let length = left.min(CHUNK as u64) as usize;
-            self.stream.fill_exactly(&mut self.chunk[..length], place)?;
-            left -= length as u64;
-        }
-        Ok(())
     }
 
     fn volume_bytes(&self) -> usize {

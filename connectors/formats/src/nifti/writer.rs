@@ -1,23 +1,12 @@
 //! Writes an image one volume at a time: all of it or nothing.
-//!
-//! Values go to a temporary file in the target's folder, which gets the target's name when it is
-//! whole and on the disk.
 
 use super::affine::{self, Affine};
-use super::byte_stream::named_gzip;
-use super::datatype::DataType;
 use super::header::NiftiHeader;
 use super::layout::NiftiVersion;
+use crate::datatype::DataType;
+use crate::whole_file::WholeFile;
 use crate::{Error, Result};
-use flate2::{Compression, write::GzEncoder};
-use std::fs::{self, File};
-use std::io::{self, BufWriter, Write};
-use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{SystemTime, UNIX_EPOCH};
-
-/// Floats hardly get smaller at higher levels, only slower.
-const COMPRESSION: Compression = Compression::fast();
+use std::path::Path;
 
 /// What an image that is to be written looks like.
 #[derive(Clone, Debug, PartialEq)]
@@ -209,50 +198,10 @@ impl Fields {
     }
 }
 
-enum Sink {
-    Plain(BufWriter<File>),
-    Gzip(Box<GzEncoder<BufWriter<File>>>),
-}
-
-impl Sink {
-    fn write_all(&mut self, bytes: &[u8]) -> io::Result<()> {
-        match self {
-            Self::Plain(file) => file.write_all(bytes),
-            Self::Gzip(encoder) => encoder.write_all(bytes),
-        }
-    }
-    /// Writes what is buffered and waits until the disk has it.
-    fn finish(self) -> io::Result<()> {
-        let file = match self {
-            Self::Plain(file) => file,
-            Self::Gzip(encoder) => encoder.finish()?,
-        };
-        file.into_inner().map_err(io::IntoInnerError::into_error)?.sync_all()
-    }
-}
-
-/// Removes the temporary file unless it was published.
-struct Temporary {
-    path: PathBuf,
-    published: bool,
-}
-
-impl Drop for Temporary {
-    fn drop(&mut self) {
-        if !self.published {
-            // Nothing better can be done with a failure here.
-            let _ = fs::remove_file(&self.path);
-        }
-    }
-}
-
 /// Writes an image one volume at a time. Dropped before [`Self::finish`] it leaves nothing behind.
 pub struct NiftiWriter {
-    target: PathBuf,
+    file: WholeFile,
     spec: NiftiSpec,
-    // Declared before `temporary`: the file is closed before it is removed.
-    sink: Sink,
-    temporary: Temporary,
     written: usize,
     buffer: Vec<u8>,
 }
@@ -264,8 +213,8 @@ impl NiftiWriter {
     /// # Errors
     /// [`Error::Content`] for a `spec` that cannot be stored, [`Error::Write`] from the system.
     pub fn create(path: impl AsRef<Path>, spec: &NiftiSpec) -> Result<Self> {
-        let target = path.as_ref().to_path_buf();
-        let name = target.display().to_string();
+        let path = path.as_ref();
+        let name = path.display().to_string();
         let refuse = |reason: String| Error::Content { path: name.clone(), reason };
         if let Some(reason) = spec.fault() {
             return Err(refuse(reason));
@@ -274,17 +223,9 @@ impl NiftiWriter {
         if !(lower.ends_with(".nii") || lower.ends_with(".nii.gz")) {
             return Err(refuse("the name of a NIfTI image ends in .nii or .nii.gz".into()));
         }
-        let temporary = Temporary { path: temporary_name(&target), published: false };
-        let failed = |source| Error::Write { path: name.clone(), source };
-        let file = File::create_new(&temporary.path).map_err(failed)?;
-        let file = BufWriter::with_capacity(256 * 1024, file);
-        let mut sink = if named_gzip(&name) {
-            Sink::Gzip(Box::new(GzEncoder::new(file, COMPRESSION)))
-        } else {
-            Sink::Plain(file)
-        };
-        sink.write_all(&spec.header_bytes()).map_err(failed)?;
-        Ok(Self { target, spec: spec.clone(), sink, temporary, written: 0, buffer: Vec::new() })
+        let mut file = WholeFile::create(path)?;
+        file.write_all(&spec.header_bytes())?;
+        Ok(Self { file, spec: spec.clone(), written: 0, buffer: Vec::new() })
     }
 
     /// Writes the next volume, `[ni·nj·nk]` with i fastest.
@@ -314,7 +255,7 @@ impl NiftiWriter {
             );
             return Err(self.refuse(reason));
         }
-        self.sink.write_all(&self.buffer).map_err(|source| failed(&self.target, source))?;
+        self.file.write_all(&self.buffer)?;
         self.written = volume;
         Ok(())
     }
@@ -324,36 +265,15 @@ impl NiftiWriter {
     /// # Errors
     /// [`Error::Content`] when volumes are missing, [`Error::Write`] from the system. Then nothing is
     /// left behind, and a previous file of that name is as it was.
-    pub fn finish(mut self) -> Result<()> {
+    pub fn finish(self) -> Result<()> {
         if self.written < self.spec.volumes {
             let reason = format!("{} of {} volumes were written", self.written, self.spec.volumes);
             return Err(self.refuse(reason));
         }
-        self.sink
-            .finish()
-            .and_then(|()| fs::rename(&self.temporary.path, &self.target))
-            .map_err(|source| failed(&self.target, source))?;
-        self.temporary.published = true;
-        Ok(())
+        self.file.publish()
     }
 
     fn refuse(&self, reason: String) -> Error {
-        Error::Content { path: self.target.display().to_string(), reason }
+        self.file.refuse(reason)
     }
-}
-
-fn failed(target: &Path, source: io::Error) -> Error {
-    Error::Write { path: target.display().to_string(), source }
-}
-
-/// A hidden name beside `target` that no other writer uses: the time tells machines on one file system,
-/// and a process from a killed one with its id, apart.
-fn temporary_name(target: &Path) -> PathBuf {
-    static COUNTER: AtomicU64 = AtomicU64::new(0);
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos());
-    let count = COUNTER.fetch_add(1, Ordering::Relaxed);
-    let mut name = std::ffi::OsString::from(".");
-    name.push(target.file_name().unwrap_or_default());
-    name.push(format!(".{}-{count}-{now}.partial", std::process::id()));
-    target.with_file_name(name)
 }

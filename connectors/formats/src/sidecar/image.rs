@@ -133,6 +133,6 @@ pub fn repetition_time(sidecar: Option<&Sidecar>, header: &NiftiHeader) -> Resul
     }
     header.t_r()?.ok_or_else(|| Error::RepetitionTime {
         path: header.path.clone(),
-        reason: "is 0, and no sidecar gives one".into(),
+        reason: "(pixdim[4]) is 0, and no sidecar gives one".into(),
     })
 }

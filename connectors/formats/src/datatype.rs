@@ -1,9 +1,17 @@
-//! The number types of NIfTI, and the tight loops from stored bytes to scaled `f32` and back.
+//! The number types of files, and the tight loops from stored bytes to scaled `f32` and back.
 
-use super::layout::Endian;
 use std::fmt;
 
-/// A number type that a voxel can have.
+/// Byte order of a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Endian {
+    /// Least significant byte first.
+    Little,
+    /// Most significant byte first.
+    Big,
+}
+
+/// A number type that a voxel, vertex or array element can have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum DataType {
@@ -54,7 +62,7 @@ impl DataType {
     ];
 
     /// The type of a NIfTI `datatype` code, or the standard's name of what it is instead.
-    pub(super) fn from_code(code: i16) -> Result<Self, &'static str> {
+    pub(crate) fn from_code(code: i16) -> Result<Self, &'static str> {
         if let Some(known) = Self::ALL.into_iter().find(|t| t.code() == code) {
             return Ok(known);
         }
@@ -108,7 +116,13 @@ impl DataType {
     }
 
     /// Appends the values of `raw`, whole voxels, to `out`.
-    pub(super) fn decode(self, raw: &[u8], endian: Endian, scaling: Option<Scaling>, out: &mut Vec<f32>) {
+    pub(crate) fn decode<T: Value>(
+        self,
+        raw: &[u8],
+        endian: Endian,
+        scaling: Option<Scaling>,
+        out: &mut Vec<T>,
+    ) {
         macro_rules! decode {
             ($number:ty, $size:literal) => {{
                 let voxels = raw.as_chunks::<$size>().0.iter();
@@ -134,7 +148,7 @@ impl DataType {
 
     /// Appends `values` as little-endian bytes, or gives the index of the first value that this type
     /// cannot hold exactly.
-    pub(super) fn encode(self, values: &[f32], out: &mut Vec<u8>) -> Result<(), usize> {
+    pub(crate) fn encode(self, values: &[f32], out: &mut Vec<u8>) -> Result<(), usize> {
         macro_rules! encode {
             ($number:ty) => {
                 for (index, &value) in values.iter().enumerate() {
@@ -163,9 +177,50 @@ impl DataType {
     }
 }
 
+/// What stored numbers become: `f32` or `f64`.
+pub trait Value: Copy + sealed::Sealed {
+    /// The value of a stored number.
+    #[doc(hidden)]
+    fn of(stored: impl Stored) -> Self;
+    /// A value that was computed in double precision.
+    #[doc(hidden)]
+    fn scaled(value: f64) -> Self;
+}
+
+impl Value for f32 {
+    #[inline(always)]
+    fn of(stored: impl Stored) -> Self {
+        stored.single()
+    }
+    #[inline(always)]
+    fn scaled(value: f64) -> Self {
+        value as Self
+    }
+}
+
+impl Value for f64 {
+    #[inline(always)]
+    fn of(stored: impl Stored) -> Self {
+        stored.double()
+    }
+    #[inline(always)]
+    fn scaled(value: f64) -> Self {
+        value
+    }
+}
+
+mod sealed {
+    pub trait Sealed {}
+    impl Sealed for f32 {}
+    impl Sealed for f64 {}
+}
+
 /// A stored number, to single precision directly and to double precision for scaling.
-trait Stored: Copy {
+#[doc(hidden)]
+pub trait Stored: Copy {
+    /// In single precision.
     fn single(self) -> f32;
+    /// In double precision.
     fn double(self) -> f64;
 }
 
@@ -182,11 +237,15 @@ macro_rules! stored {
 stored!(u8, i8, i16, u16, i32, u32, i64, u64, f32, f64);
 
 #[inline(always)]
-fn append(voxels: impl ExactSizeIterator<Item = impl Stored>, scaling: Option<Scaling>, out: &mut Vec<f32>) {
+fn append<T: Value>(
+    voxels: impl ExactSizeIterator<Item = impl Stored>,
+    scaling: Option<Scaling>,
+    out: &mut Vec<T>,
+) {
     match scaling {
-        None => out.extend(voxels.map(Stored::single)),
+        None => out.extend(voxels.map(T::of)),
         Some(Scaling { slope, intercept }) => {
-            out.extend(voxels.map(|v| (v.double() * slope + intercept) as f32));
+            out.extend(voxels.map(|v| T::scaled(v.double() * slope + intercept)));
         }
     }
 }

@@ -47,7 +47,7 @@ enum Coding {
 }
 
 /// The decompressed bytes of one file.
-pub(super) struct ByteStream {
+pub(crate) struct ByteStream {
     path: String,
     coding: Coding,
     at_end: bool,
@@ -55,7 +55,7 @@ pub(super) struct ByteStream {
 
 impl ByteStream {
     /// Looks at the first bytes and chooses the decoding.
-    pub(super) fn try_new(mut source: Box<dyn Read + Send>, path: &str) -> Result<Self> {
+    pub(crate) fn try_new(mut source: Box<dyn Read + Send>, path: &str) -> Result<Self> {
         let mut first = Vec::with_capacity(4);
         source.by_ref().take(4).read_to_end(&mut first).map_err(|source| Error::Read {
             path: path.into(),
@@ -76,16 +76,16 @@ impl ByteStream {
         Ok(Self { path: path.into(), coding, at_end: false })
     }
 
-    pub(super) fn is_gzip(&self) -> bool {
+    pub(crate) fn is_gzip(&self) -> bool {
         matches!(self.coding, Coding::Gzip(_))
     }
 
-    pub(super) fn path(&self) -> &str {
+    pub(crate) fn path(&self) -> &str {
         &self.path
     }
 
     /// Bytes of the stored (compressed) file that were used so far.
-    pub(super) fn offset(&self) -> u64 {
+    pub(crate) fn offset(&self) -> u64 {
         self.counted().map_or(0, |c| c.offset)
     }
 
@@ -98,7 +98,7 @@ impl ByteStream {
 
     /// Fills `buffer` as far as there are bytes; fewer than its length means the end of the file, and
     /// that every gzip trailer was right.
-    pub(super) fn fill(&mut self, buffer: &mut [u8], place: &dyn Fn() -> String) -> Result<usize> {
+    pub(crate) fn fill(&mut self, buffer: &mut [u8], place: &dyn Fn() -> String) -> Result<usize> {
         let mut filled = 0;
         while filled < buffer.len() && !self.at_end {
             match self.read_some(&mut buffer[filled..]) {
@@ -112,9 +112,25 @@ impl ByteStream {
     }
 
     /// Fills `buffer` or fails with [`Error::Truncated`].
-    pub(super) fn fill_exactly(&mut self, buffer: &mut [u8], place: &dyn Fn() -> String) -> Result<()> {
+    pub(crate) fn fill_exactly(&mut self, buffer: &mut [u8], place: &dyn Fn() -> String) -> Result<()> {
         if self.fill(buffer, place)? < buffer.len() {
             return Err(Error::Truncated { path: self.path.clone(), offset: self.offset(), place: place() });
+        }
+        Ok(())
+    }
+
+    /// Passes over `bytes` bytes or fails with [`Error::Truncated`]; `scratch` is overwritten.
+    pub(crate) fn pass_over(
+        &mut self,
+        bytes: u64,
+        scratch: &mut [u8],
+        place: &dyn Fn() -> String,
+    ) -> Result<()> {
+        let mut left = bytes;
+        while left > 0 {
+            let length = left.min(scratch.len() as u64) as usize;
+            self.fill_exactly(&mut scratch[..length], place)?;
+            left -= length as u64;
         }
         Ok(())
     }
@@ -172,8 +188,13 @@ fn another_member(rest: &mut Counted) -> io::Result<bool> {
 }
 
 /// True when the name of a file promises gzip.
-pub(super) fn named_gzip(path: &str) -> bool {
-    path.len() >= 3 && path.as_bytes()[path.len() - 3..].eq_ignore_ascii_case(b".gz")
+pub(crate) fn named_gzip(path: &str) -> bool {
+    let ends = |ending: &[u8]| {
+        path.len()
+            .checked_sub(ending.len())
+            .is_some_and(|at| path.as_bytes()[at..].eq_ignore_ascii_case(ending))
+    };
+    ends(b".gz") || ends(b".mgz")
 }
 
 fn not_gzip(path: &str, first: &[u8]) -> Error {
