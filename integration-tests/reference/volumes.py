@@ -3,7 +3,8 @@
     python integration-tests/reference/volumes.py DATA_FOLDER
 
 writes ml/signal/tests/fixtures/volumes. DATA_FOLDER holds fmri/small/nipype_ds003_sub-01_mc.nii.gz (OpenfMRI ds003,
-PDDL). Volumes are written with the first axis running fastest.
+PDDL) and fmri/studyforrest/sub-02_task-visloc_bold.nii.gz (studyforrest, PDDL). Volumes are written with the first axis
+running fastest.
 """
 
 import json
@@ -14,7 +15,8 @@ from pathlib import Path
 import nibabel
 import numpy as np
 from nilearn.image import resample_img, smooth_img
-from nilearn.maskers import NiftiLabelsMasker, NiftiMapsMasker
+from nilearn.maskers import NiftiLabelsMasker, NiftiMapsMasker, NiftiMasker
+from nilearn.masking import compute_epi_mask
 from nilearn.regions import img_to_signals_labels, img_to_signals_maps
 
 warnings.filterwarnings("ignore")
@@ -111,6 +113,21 @@ def parcels(run, generator):
             "maps": map_signals.T.tolist(), "maps_masked": map_masked.T.tolist()}
 
 
+def whole_run(generator):
+    """A whole-brain run as a lab cleans it: 6 mm smoothing, 24 confounds, high-pass, z-score."""
+    image = nibabel.load(DATA / "fmri/studyforrest/sub-02_task-visloc_bold.nii.gz")
+    mask = compute_epi_mask(image)
+    voxels = np.sort(generator.choice(np.flatnonzero(mask.get_fdata().ravel(order="F")), 80, replace=False))
+    confounds = np.cumsum(generator.standard_normal((image.shape[3], 24)), axis=0)
+    masker = NiftiMasker(mask, smoothing_fwhm=6.0, detrend=True, high_pass=0.01, t_r=2.0, standardize="zscore_sample")
+    cleaned = masker.inverse_transform(masker.fit_transform(image, confounds=confounds)).get_fdata()
+    series = cleaned.reshape(-1, image.shape[3], order="F")[voxels]
+    np.save(OUT / "whole_run.npy", series.astype("<f4"))
+    np.save(OUT / "whole_run_confounds.npy", np.ascontiguousarray(confounds.T).astype("<f8"))
+    return {"shape": image.shape[:3], "affine": image.affine.tolist(), "voxels": voxels.tolist(), "fwhm": 6.0,
+            "settings": {"detrend": True, "high_pass": 0.01, "t_r": 2.0, "standardize": "zscore_sample"}}
+
+
 def main():
     generator = np.random.default_rng(20241106)
     OUT.mkdir(parents=True, exist_ok=True)
@@ -120,7 +137,7 @@ def main():
     save("run", frames(run))
     index = {"shape": data.shape[:3], "affine": image.affine.tolist(), "smoothing": smoothing(run),
              "resampling": resampling(nibabel.Nifti1Image(data[..., 0], image.affine)),
-             "parcels": parcels(run, generator)}
+             "parcels": parcels(run, generator), "whole_run": whole_run(generator)}
     (OUT / "index.json").write_text(json.dumps(index, separators=(",", ":")) + "\n")
 
 

@@ -14,8 +14,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let affine = [row(0), row(1), row(2), [0.0, 0.0, 0.0, 1.0]];
     let grid = Grid { shape: [ni as usize, nj as usize, nk as usize], affine };
     let smoother = Smoother::try_new(&grid, [fwhm; 3])?;
-    let value = |v: usize| 800.0 + ((v * 7919) % 1013) as f32;
-    let mut run: Vec<Vec<f32>> = vec![(0..grid.voxels()).map(value).collect(); volumes as usize];
+    let value = |v: usize| 800.0 + ((v * 7919) % 1013) as f64;
+    let mut run: Vec<Vec<f64>> = vec![(0..grid.voxels()).map(value).collect(); volumes as usize];
 
     let start = Instant::now();
     let mut scratch = SmoothScratch::default();

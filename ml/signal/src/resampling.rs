@@ -29,7 +29,7 @@ pub enum Clip {
     #[default]
     OwnRange,
     /// This range, such as that of a whole run and 0, which nilearn takes for a run.
-    Range(f32, f32),
+    Range(f64, f64),
     /// Nothing.
     Off,
 }
@@ -91,7 +91,7 @@ impl Resampler {
     ///
     /// # Errors
     /// Volumes of other sizes.
-    pub fn resample(&self, volume: &[f32], resampled: &mut [f32]) -> Result<ResampleReport> {
+    pub fn resample(&self, volume: &[f32], resampled: &mut [f64]) -> Result<ResampleReport> {
         for (what, found, grid) in
             [("volume", volume.len(), &self.source), ("resampled volume", resampled.len(), &self.target)]
         {
@@ -121,7 +121,7 @@ impl Resampler {
                 };
                 let holds = finite.as_ref().is_none_or(|finite| finite[self.nearest(position)]);
                 report.not_finite += usize::from(!holds);
-                *x = if holds { (self.value(&data, position) as f32).clamp(low, high) } else { f32::NAN };
+                *x = if holds { self.value(&data, position).clamp(low, high) } else { f64::NAN };
             }
             report
         });
@@ -179,14 +179,15 @@ impl Resampler {
     }
 
     /// Bounds of the result.
-    fn range(&self, volume: &[f32]) -> (f32, f32) {
+    fn range(&self, volume: &[f32]) -> (f64, f64) {
         match self.clip {
-            Clip::Off => (f32::NEG_INFINITY, f32::INFINITY),
+            Clip::Off => (f64::NEG_INFINITY, f64::INFINITY),
             Clip::Range(low, high) if low <= high => (low, high),
             Clip::Range(low, high) => (high, low),
             Clip::OwnRange => volume
                 .iter()
                 .filter(|x| x.is_finite())
+                .map(|x| f64::from(*x))
                 .fold((0.0, 0.0), |(low, high), x| (x.min(low), x.max(high))),
         }
     }
@@ -249,10 +250,10 @@ mod tests {
         let here = grid([4, 3, 5], 2.0, -7.0);
         let volume: Vec<f32> = (0..60).map(|v| ((v * 37) % 23) as f32).collect();
         for interpolation in ALL {
-            let mut out = vec![f32::NAN; 60];
+            let mut out = vec![f64::NAN; 60];
             let resampler = Resampler::try_new(here, here, interpolation, Clip::OwnRange).unwrap();
             assert_eq!(resampler.resample(&volume, &mut out).unwrap(), ResampleReport::default());
-            assert!(out.iter().zip(&volume).all(|(a, b)| (a - b).abs() < 1e-5));
+            assert!(out.iter().zip(&volume).all(|(a, b)| (a - f64::from(*b)).abs() < 1e-12));
         }
     }
 
@@ -272,7 +273,7 @@ mod tests {
             // The target voxels of which it is the nearest: two along each axis.
             assert_eq!(report, ResampleReport { outside: 0, not_finite: 8 });
             assert_eq!(out.iter().filter(|x| x.is_nan()).count(), 8);
-            assert!(out.iter().filter(|x| !x.is_nan()).all(|x| (x - 5.0).abs() < 1e-5));
+            assert!(out.iter().filter(|x| !x.is_nan()).all(|x| (x - 5.0).abs() < 1e-12));
         }
     }
 
@@ -299,7 +300,7 @@ mod tests {
                 .unwrap()
                 .resample(&volume, &mut out)
                 .unwrap();
-            out.into_iter().fold(0.0, f32::max)
+            out.into_iter().fold(0.0, f64::max)
         };
         assert!(highest(Clip::Off) > 105.0);
         assert_eq!(highest(Clip::OwnRange), 100.0);

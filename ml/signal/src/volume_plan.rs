@@ -33,7 +33,7 @@ enum Taken {
 /// Room for [`VolumePlan::apply`], one for each thread.
 #[derive(Clone, Debug, Default)]
 pub struct VolumeScratch {
-    volume: Vec<f32>,
+    volume: Vec<f64>,
     smoothing: SmoothScratch,
 }
 
@@ -110,12 +110,16 @@ impl VolumePlan {
 
     /// Turns a volume of the source's grid into `values`, `[values()]`.
     ///
+    /// Values are f64. Where they are kept as float32 until a series is whole, keep their differences from a baseline,
+    /// as the first volume's values, which [`crate::Cleaner::clean_into`] adds again: a smoothed series varies by so
+    /// little of its mean that rounding it to float32 shows in the fifth digit of a z-score.
+    ///
     /// # Errors
     /// Slices of other sizes.
     pub fn apply(
         &self,
         volume: &[f32],
-        values: &mut [f32],
+        values: &mut [f64],
         scratch: &mut VolumeScratch,
     ) -> Result<VolumeReport> {
         for (what, found, expected) in
@@ -126,6 +130,11 @@ impl VolumePlan {
             }
         }
         let mut report = VolumeReport::default();
+        if let (None, None, Taken::Voxels { voxels, .. }) = (&self.resampler, &self.smoother, &self.taken) {
+            values.iter_mut().zip(voxels).for_each(|(x, v)| *x = f64::from(volume[*v]));
+            report.not_finite = values.iter().filter(|x| !x.is_finite()).count();
+            return Ok(report);
+        }
         let work = &mut scratch.volume;
         work.clear();
         match &self.resampler {
@@ -133,7 +142,7 @@ impl VolumePlan {
                 work.resize(resampler.target().voxels(), 0.0);
                 report.resampled = resampler.resample(volume, work)?;
             }
-            None => work.extend_from_slice(volume),
+            None => work.extend(volume.iter().map(|x| f64::from(*x))),
         }
         if let Some(smoother) = &self.smoother {
             report.not_finite_when_smoothed = smoother.smooth(work, &mut scratch.smoothing)?;
@@ -195,7 +204,7 @@ mod tests {
         let mut by_hand = vec![0.0; 125];
         resampler().resample(&volume, &mut by_hand).unwrap();
         Smoother::try_new(&target, [4.0; 3]).unwrap().smooth(&mut by_hand, &mut Default::default()).unwrap();
-        let by_hand: Vec<f32> = mask.indices().map(|v| by_hand[v]).collect();
+        let by_hand: Vec<f64> = mask.indices().map(|v| by_hand[v]).collect();
         for plan in [one, other] {
             let plan = plan.mask(&mask).unwrap();
             let mut values = vec![0.0; plan.values()];
@@ -211,7 +220,11 @@ mod tests {
         let resampler = Resampler::try_new(source, target, Interpolation::Linear, Clip::OwnRange).unwrap();
         let mask = Volume::try_new([6; 3], vec![true; 216]).unwrap();
         let plan = || VolumePlan::new(source);
-        assert!(plan().mask(&mask).is_ok());
+        let whole = plan().mask(&mask).unwrap();
+        let mut values = vec![0.0; whole.values()];
+        let volume: Vec<f32> = (0..216).map(|v| if v == 3 { f32::NAN } else { v as f32 }).collect();
+        let report = whole.apply(&volume, &mut values, &mut VolumeScratch::default()).unwrap();
+        assert_eq!((report.not_finite, values[215]), (1, 215.0));
         let both = plan().mask(&mask).unwrap().resample(resampler.clone());
         assert_eq!(both.err().unwrap().setting(), Some("mask"));
         let atlas = || LabelAtlas::try_new(&[0, 4, 4], 0, None, ParcelStrategy::Mean).unwrap();

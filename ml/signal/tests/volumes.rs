@@ -25,13 +25,17 @@ fn volumes(name: &str) -> Vec<Vec<f32>> {
     values.chunks_exact(shape[1]).map(<[f32]>::to_vec).collect()
 }
 
+fn wide(volume: &[f32]) -> Vec<f64> {
+    volume.iter().map(|x| f64::from(*x)).collect()
+}
+
 /// The largest of `|ours − theirs| / max(1, |theirs|)`; both may be NaN.
-fn worst(ours: &[f32], theirs: &[f32], what: &str) -> f64 {
+fn worst(ours: &[f64], theirs: &[f32], what: &str) -> f64 {
     assert_eq!(ours.len(), theirs.len(), "{what}");
     let mut worst = 0.0f64;
     for (place, (a, b)) in ours.iter().zip(theirs).enumerate() {
         assert_eq!(a.is_nan(), b.is_nan(), "{what}, voxel {place}: {a} instead of {b}");
-        let error = (f64::from(*a) - f64::from(*b)).abs() / f64::from(b.abs()).max(1.0);
+        let error = (a - f64::from(*b)).abs() / f64::from(b.abs()).max(1.0);
         assert!(b.is_nan() || error <= 1e-5, "{what}, voxel {place}: {a} instead of {b}");
         worst = worst.max(error);
     }
@@ -48,7 +52,7 @@ fn smoothing_gives_nilearns_volumes() {
     for (fwhm, expected) in widths.iter().zip(expected.chunks_exact(run.len())) {
         let smoother = Smoother::try_new(&grid, from(fwhm)).unwrap();
         for (volume, theirs) in run.iter().zip(expected) {
-            let mut ours = volume.clone();
+            let mut ours = wide(volume);
             assert_eq!(smoother.smooth(&mut ours, &mut scratch).unwrap(), 0);
             println!("{fwhm} mm: largest error {:.1e}", worst(&ours, theirs, &fwhm.to_string()));
         }
@@ -67,7 +71,7 @@ fn resampling_gives_nilearns_volumes() {
         let interpolation: Interpolation = from(&case["interpolation"]);
         let what = format!("{} {} {}", case["source"], case["name"], case["interpolation"]);
         let resampler = Resampler::try_new(source, target, interpolation, Clip::OwnRange).unwrap();
-        let mut ours = vec![f32::NAN; target.voxels()];
+        let mut ours = vec![f64::NAN; target.voxels()];
         let volume = if case["source"] == "holes" { &holes } else { &whole };
         let report = resampler.resample(volume, &mut ours).unwrap();
         let (theirs, rest) = expected.split_at(ours.len());
@@ -88,7 +92,7 @@ fn mask(grid: &Grid) -> Vec<bool> {
 
 fn assert_series(atlas: &impl Parcellation, run: &[Vec<f32>], theirs: &Value, what: &str) {
     let mut series = ParcelSeries::new(atlas);
-    run.iter().for_each(|volume| series.add(volume).unwrap());
+    run.iter().for_each(|volume| series.add(&wide(volume)).unwrap());
     assert_eq!(series.not_finite(), 0);
     let theirs: Vec<Vec<f32>> = from(theirs);
     println!("{what}: largest error {:.1e}", worst(&series.finish(), &theirs.concat(), what));

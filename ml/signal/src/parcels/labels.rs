@@ -92,16 +92,16 @@ impl Parcellation for LabelAtlas {
         self.labels.len()
     }
 
-    fn extract(&self, volume: &[f32], values: &mut [f32]) -> Result<usize> {
+    fn extract(&self, volume: &[f64], values: &mut [f64]) -> Result<usize> {
         check(self, volume, values)?;
         let mut finite = Vec::new();
         let mut not_finite = 0;
         for (bounds, value) in self.starts.windows(2).zip(values) {
             let members = &self.members[bounds[0]..bounds[1]];
             finite.clear();
-            finite.extend(members.iter().map(|v| f64::from(volume[*v])).filter(|x| x.is_finite()));
+            finite.extend(members.iter().map(|v| volume[*v]).filter(|x| x.is_finite()));
             not_finite += members.len() - finite.len();
-            *value = reduce(&mut finite, self.strategy) as f32;
+            *value = reduce(&mut finite, self.strategy);
         }
         Ok(not_finite)
     }
@@ -180,7 +180,7 @@ mod tests {
         let atlas = LabelAtlas::try_new(&[1, 1, 1, 2], 0, None, ParcelStrategy::Mean).unwrap();
         let mut series = ParcelSeries::new(&atlas);
         series.add(&[1.0, 3.0, 5.0, 7.0]).unwrap();
-        series.add(&[1.0, f32::NAN, 5.0, f32::INFINITY]).unwrap();
+        series.add(&[1.0, f64::NAN, 5.0, f64::INFINITY]).unwrap();
         assert!(series.add(&[1.0; 3]).is_err());
         assert_eq!(series.not_finite(), 2);
         let series = series.finish();

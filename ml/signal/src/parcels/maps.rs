@@ -76,9 +76,9 @@ impl Parcellation for MapAtlas {
     }
 
     /// Where voxels are not finite, the others determine the series; all are NaN if they cannot.
-    fn extract(&self, volume: &[f32], values: &mut [f32]) -> Result<usize> {
+    fn extract(&self, volume: &[f64], values: &mut [f64]) -> Result<usize> {
         check(self, volume, values)?;
-        let mut y: Vec<f32> = self.members.iter().map(|v| volume[*v]).collect();
+        let mut y: Vec<f64> = self.members.iter().map(|v| volume[*v]).collect();
         let holes: Vec<usize> = (0..y.len()).filter(|m| !y[*m].is_finite()).collect();
         holes.iter().for_each(|m| y[*m] = 0.0);
         let refactored;
@@ -90,14 +90,15 @@ impl Parcellation for MapAtlas {
                     &refactored
                 }
                 None => {
-                    values.fill(f32::NAN);
+                    values.fill(f64::NAN);
                     return Ok(holes.len());
                 }
             },
         };
-        let mut series: Vec<f64> = self.maps.iter().map(|map| dot(map, &y)).collect();
+        let mut series: Vec<f64> =
+            self.maps.iter().map(|map| map.iter().zip(&y).map(|(m, y)| f64::from(*m) * y).sum()).collect();
         solve(factor, &mut series);
-        values.iter_mut().zip(series).for_each(|(value, s)| *value = s as f32);
+        values.copy_from_slice(&series);
         Ok(holes.len())
     }
 }
@@ -151,18 +152,19 @@ mod tests {
     fn the_series_of_a_mixture_are_found_again_with_and_without_holes() {
         let atlas = MapAtlas::try_new(&maps(), None).unwrap();
         let (a, b) = (3.0, -2.0);
-        let mut volume: Vec<f32> = (0..5).map(|v| a * maps()[0][v] + b * maps()[1][v]).collect();
+        let weight = |map: usize, v: usize| f64::from(maps()[map][v]);
+        let mut volume: Vec<f64> = (0..5).map(|v| a * weight(0, v) + b * weight(1, v)).collect();
         volume[4] = 1000.0; // outside all maps
         let mut values = [0.0; 2];
         assert_eq!(atlas.extract(&volume, &mut values).unwrap(), 0);
-        assert!((values[0] - a).abs() < 1e-5 && (values[1] - b).abs() < 1e-5, "{values:?}");
-        volume[2] = f32::NAN;
-        volume[4] = f32::NAN;
+        assert!((values[0] - a).abs() < 1e-12 && (values[1] - b).abs() < 1e-12, "{values:?}");
+        volume[2] = f64::NAN;
+        volume[4] = f64::NAN;
         assert_eq!(atlas.extract(&volume, &mut values).unwrap(), 1);
-        assert!((values[0] - a).abs() < 1e-5 && (values[1] - b).abs() < 1e-5, "{values:?}");
+        assert!((values[0] - a).abs() < 1e-12 && (values[1] - b).abs() < 1e-12, "{values:?}");
         // One voxel cannot determine two series.
-        volume[0] = f32::NAN;
-        volume[3] = f32::NAN;
+        volume[0] = f64::NAN;
+        volume[3] = f64::NAN;
         assert_eq!(atlas.extract(&volume, &mut values).unwrap(), 3);
         assert!(values.iter().all(|x| x.is_nan()));
     }

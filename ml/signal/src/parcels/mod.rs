@@ -24,7 +24,7 @@ pub trait Parcellation {
     ///
     /// # Errors
     /// Slices of other sizes.
-    fn extract(&self, volume: &[f32], values: &mut [f32]) -> Result<usize>;
+    fn extract(&self, volume: &[f64], values: &mut [f64]) -> Result<usize>;
 }
 
 /// The series of all parcels, grown volume by volume.
@@ -32,7 +32,7 @@ pub trait Parcellation {
 pub struct ParcelSeries<'a, P: ?Sized> {
     atlas: &'a P,
     /// `[volumes][parcels]`.
-    rows: Vec<f32>,
+    rows: Vec<f64>,
     not_finite: usize,
 }
 
@@ -46,9 +46,9 @@ impl<'a, P: Parcellation + ?Sized> ParcelSeries<'a, P> {
     ///
     /// # Errors
     /// A volume of another size, which is not added.
-    pub fn add(&mut self, volume: &[f32]) -> Result<()> {
+    pub fn add(&mut self, volume: &[f64]) -> Result<()> {
         let start = self.rows.len();
-        self.rows.resize(start + self.atlas.parcels(), f32::NAN);
+        self.rows.resize(start + self.atlas.parcels(), f64::NAN);
         match self.atlas.extract(volume, &mut self.rows[start..]) {
             Ok(not_finite) => {
                 self.not_finite += not_finite;
@@ -67,7 +67,7 @@ impl<'a, P: Parcellation + ?Sized> ParcelSeries<'a, P> {
     }
 
     /// The series, `[parcels, volumes]` row-major.
-    pub fn finish(self) -> Vec<f32> {
+    pub fn finish(self) -> Vec<f64> {
         let parcels = self.atlas.parcels();
         let volumes = self.rows.len() / parcels.max(1);
         let value = |place: usize| self.rows[place % volumes * parcels + place / volumes];
@@ -75,7 +75,7 @@ impl<'a, P: Parcellation + ?Sized> ParcelSeries<'a, P> {
     }
 }
 
-fn check(atlas: &impl Parcellation, volume: &[f32], values: &[f32]) -> Result<()> {
+fn check(atlas: &impl Parcellation, volume: &[f64], values: &[f64]) -> Result<()> {
     for (what, found, expected) in
         [("volume", volume.len(), atlas.voxels()), ("parcel values", values.len(), atlas.parcels())]
     {
