@@ -153,6 +153,10 @@ impl Desk {
                 log::info!("{line}");
                 self.signal(Signal::Note(line));
             }
+            Action::Warning(line) => {
+                log::warn!("{line}");
+                self.signal(Signal::Note(line));
+            }
             Action::Report { member, bytes } => self.signal(Signal::Report { member, bytes }),
             Action::Cancel { member, incarnation } => self.signal(Signal::Cancel { member, incarnation }),
             Action::Replace { member } => self.signal(Signal::Replace { member }),

@@ -13,7 +13,7 @@ use super::{
 use crate::{
     Communicator, Error, GradientSync, Result, Topology,
     network::{Bound, ControlClient, ControlEvent, Mesh, Passport, Security, frame::Codec},
-    protocol::{Failure, Incarnation, MemberId, Reason, Role, Stop, ToMember, View},
+    protocol::{Incarnation, MemberId, Reason, Role, Stop, ToMember, View},
     with_local_steps,
 };
 use std::{
@@ -75,10 +75,7 @@ pub fn serve(invitation: &Invitation, seat: &Seat, cancelled: impl Fn() -> bool)
     };
     while !node.wait_released(Duration::from_millis(200)) {
         if cancelled() {
-            let failure =
-                Failure { reason: "its task was cancelled".into(), permanent: false, log_tail: Vec::new() };
-            node.post(Event::Fail(failure));
-            node.post(Event::Told(ToMember::Stop(Stop::Cancelled)));
+            node.abandon();
             return Err(Error::Cancelled);
         }
     }

@@ -62,6 +62,12 @@ impl Line {
         self.node.post(Event::Fail(Failure { reason, permanent, log_tail }));
     }
 
+    /// The launcher has taken the member's task away: what its trainer is in, or comes to, ends with
+    /// [`Error::Cancelled`](crate::Error::Cancelled). The gang may go on with another life of the member.
+    pub fn abandon(&self) {
+        self.node.abandon();
+    }
+
     /// Waits until the gang needs the member no more, as long as `time`. False: it is still needed.
     pub fn wait_released(&self, time: Duration) -> bool {
         self.node.wait_released(time)

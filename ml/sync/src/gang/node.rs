@@ -18,7 +18,7 @@ use crate::{
     Error, Place, Position, Result,
     protocol::{
         Call, Caller, Done, Failure, Generation, Member, MemberAction, MemberId, Replica, ReplicaAction,
-        Rules, ShardReply, ShardRequest, ToCoordinator, ToMember, Values, View,
+        Rules, ShardReply, ShardRequest, Stop, ToCoordinator, ToMember, Values, View,
     },
 };
 use std::{
@@ -136,6 +136,13 @@ impl Node {
     pub fn post(&self, event: Event) {
         lock(&self.queue).events.push_back(event);
         self.changed.notify_all();
+    }
+
+    /// The member's task was taken away from it: whatever it is in ends.
+    pub fn abandon(&self) {
+        let reason = "its task was cancelled".to_owned();
+        self.post(Event::Fail(Failure { reason, permanent: false, log_tail: Vec::new() }));
+        self.post(Event::Told(ToMember::Stop(Stop::Cancelled)));
     }
 
     /// Whether the gang needs this member no more.

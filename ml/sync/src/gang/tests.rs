@@ -206,6 +206,17 @@ fn the_others_go_on_when_the_leader_is_cut_off() {
     one_is_cut_off(&Security::insecure().unwrap(), 0, 0);
 }
 
+#[test]
+fn a_member_whose_task_is_taken_away_leaves_a_call_that_waits() {
+    let host = GangHost::start(counting(2, 2, 0), tcp(&Security::insecure().unwrap())).unwrap();
+    let mut alone = enter(&host.invitation(), &Seat::first(0, "")).unwrap();
+    let line = alone.line();
+    let waiting = thread::spawn(move || alone.join(&mut [0.0; ROWS], Start::fresh(ROWS)));
+    assert!(!line.wait_released(Duration::from_millis(50)), "it waits for the other one");
+    line.abandon();
+    assert_eq!(waiting.join().unwrap().unwrap_err(), Error::Cancelled);
+}
+
 /// Parameters after three steps of two ranks, and the bytes that they received: those are counted before anybody
 /// goes on, bytes that were sent only afterwards.
 fn three_steps(codec: crate::Codec) -> (Vec<f32>, u64) {

@@ -109,6 +109,8 @@ pub enum Action {
     },
     /// A line for people.
     Note(String),
+    /// A line for people who look at nothing else: somebody is lost, or waited for.
+    Warning(String),
     /// The gang is over.
     Ended(Outcome),
 }
@@ -167,6 +169,8 @@ pub struct Coordinator {
     accused: BTreeMap<(MemberId, MemberId), u64>,
     /// Since when somebody waits for a round's boundary.
     boundary_since: Option<u64>,
+    /// The membership for which it was said that the gang pauses.
+    paused: Option<Generation>,
     stop_at_boundary: bool,
     first_cause: Option<FirstCause>,
     outcome: Option<Outcome>,
@@ -190,6 +194,7 @@ impl Coordinator {
             view: None,
             accused: BTreeMap::new(),
             boundary_since: None,
+            paused: None,
             stop_at_boundary: false,
             first_cause: None,
             outcome: None,
@@ -360,7 +365,6 @@ impl Coordinator {
         }
     }
 
-    /// What follows from where things stand, whatever led there.
     /// Who is in, for a view.
     pub(super) fn attendants(&self) -> Vec<Attendant> {
         let attendant = |(member, seat): (MemberId, &Seat)| {

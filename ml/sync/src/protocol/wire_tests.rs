@@ -139,6 +139,50 @@ fn a_gang_says_who_is_missing() {
 }
 
 #[test]
+fn a_gang_that_nobody_has_started_is_not_late_and_one_that_pauses_says_for_whom() {
+    let mut rules = Rules::fixed(RunId(1), 3, 1);
+    (rules.min_ranks, rules.gather_ms, rules.deadline_ms, rules.dead_ms) = (2, 100, 5_000, 60_000);
+    let mut coordinator = Coordinator::new(rules, 0);
+    assert_eq!(coordinator.tick_at(20_000), [], "the launcher's time is not the gang's");
+    let come = Event::Message { link: LinkId(1), message: hello(1) };
+    let actions = coordinator.handle(20_010, come);
+    assert_eq!(actions[0], Action::Note("member 1 has come: process 1 on node".into()));
+    assert!(!coordinator.tick_at(20_050).iter().any(|a| matches!(a, Action::Warning(_))));
+    let paused = coordinator.tick_at(20_100);
+    let said = "the gang pauses: it trains with 2 ranks or more; missing: member 0, member 2; if they do not come \
+                within 4.9 s, it fails";
+    assert_eq!(paused, [Action::Warning(said.into())]);
+    assert_eq!(coordinator.tick_at(20_200), [], "once is enough");
+    let actions = coordinator.tick_at(25_000);
+    let Some(Action::Ended(Outcome::Failed(cause))) = actions.last() else { panic!("{actions:?}") };
+    assert_eq!(cause.reason, "waited 5 s for members; missing: member 0, member 1, member 2");
+}
+
+#[test]
+fn whoever_was_silent_is_cut_off_but_not_sent_away() {
+    let mut rules = Rules::fixed(RunId(1), 2, 1);
+    (rules.min_ranks, rules.dead_ms) = (1, 1_000);
+    let mut coordinator = Coordinator::new(rules, 0);
+    for member in 0..2 {
+        let link = LinkId(u64::from(member));
+        coordinator.handle(0, Event::Message { link, message: hello(member) });
+        let message = ToCoordinator::Status { generation: Generation(1), replicas: vec![] };
+        coordinator.handle(0, Event::Message { link, message });
+    }
+    coordinator.handle(900, Event::Message { link: LinkId(0), message: ToCoordinator::Heartbeat });
+    let actions = coordinator.tick_at(1_000);
+    assert_eq!(actions[0], Action::Warning("member 1 is lost: it was silent".into()));
+    assert!(actions.contains(&Action::Close { link: LinkId(1) }), "{actions:?}");
+    let sent_away = |actions: &[Action]| {
+        actions.iter().any(|a| matches!(a, Action::Send { message: ToMember::Stop(_), .. }))
+    };
+    assert!(!sent_away(&actions), "{actions:?}");
+    let back = coordinator.handle(1_100, Event::Message { link: LinkId(7), message: hello(1) });
+    assert!(!sent_away(&back), "{back:?}");
+    assert_eq!(coordinator.state().members[1].standing, "live");
+}
+
+#[test]
 fn lives_are_bounded_and_old_ones_fenced() {
     let mut rules = Rules::fixed(RunId(1), 1, 1);
     rules.max_rank_restarts = 1;

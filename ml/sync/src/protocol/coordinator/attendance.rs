@@ -31,6 +31,8 @@ impl Coordinator {
         } else {
             if is_new {
                 (seat.finished, seat.draining) = (false, false);
+                let here = format!("{member} has come: process {} on {}", hello.pid, hello.host);
+                self.actions.push(Action::Note(here));
             }
             seat.standing = Standing::Live;
             (seat.heard, seat.lost, seat.link) = (self.now, None, Some(link));
@@ -117,7 +119,7 @@ impl Coordinator {
 
     pub(super) fn failed(&mut self, member: MemberId, failure: Failure) {
         let Failure { reason, permanent, log_tail } = failure;
-        self.actions.push(Action::Note(format!("{member} failed: {reason}")));
+        self.actions.push(Action::Warning(format!("{member} failed: {reason}")));
         self.first_cause.get_or_insert(FirstCause { member: Some(member), reason, log_tail });
         if permanent {
             return self.fail(Some(member), &Reason::Left { member });
@@ -128,7 +130,7 @@ impl Coordinator {
     /// A member is taken for dead: whatever it still says is refused.
     pub(super) fn dead(&mut self, member: MemberId, why: &str) {
         let Some(seat) = self.seats.get(&member) else { return };
-        self.actions.push(Action::Note(format!("{member} is lost: {why}")));
+        self.actions.push(Action::Warning(format!("{member} is lost: {why}")));
         if let Some(hello) = &seat.hello {
             let incarnation = hello.incarnation;
             self.actions.push(Action::Cancel { member, incarnation });
@@ -154,7 +156,10 @@ impl Coordinator {
         seat.lost = None;
         if let Some(link) = seat.link.take() {
             self.links.remove(&link);
-            self.actions.push(Action::Send { link, message: ToMember::Stop(Stop::Fenced) });
+            // One that was only cut off or stopped for a while may come back: it finds its connection closed.
+            if standing == Standing::Gone {
+                self.actions.push(Action::Send { link, message: ToMember::Stop(Stop::Fenced) });
+            }
             self.actions.push(Action::Close { link });
         }
         if let Phase::Forming { status, .. } = &mut self.phase {

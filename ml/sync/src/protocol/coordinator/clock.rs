@@ -23,6 +23,12 @@ impl Coordinator {
             _ if now >= seat.heard + dead_ms => Some("it was silent"),
             _ => None,
         };
+        // Nobody is late before the launcher has started anybody.
+        if self.seats.values().all(|seat| seat.standing == Standing::Awaited)
+            && let Phase::Forming { since, all_until, .. } = &mut self.phase
+        {
+            (*since, *all_until) = (now, now + self.rules.gather_ms);
+        }
         let dead: Vec<_> = self.seats.iter().filter_map(|(m, seat)| Some((*m, due(seat)?))).collect();
         for (member, why) in dead {
             self.dead(member, why);

@@ -1,9 +1,12 @@
 //! What follows from where things stand: a view is formed, the gang ends.
 
 use super::{Action, Coordinator, Event, Phase, Standing};
-use crate::protocol::{FirstCause, MemberId, Outcome, Reason, Role, Stop, ToCoordinator, ToMember, View};
+use crate::protocol::{
+    FirstCause, MemberId, Outcome, Reason, Role, Stop, ToCoordinator, ToMember, View, ending::names,
+};
 
 impl Coordinator {
+    /// What follows from where things stand, whatever led there.
     pub(super) fn settle(&mut self) {
         if self.phase == Phase::Ended || self.ended_by_itself() {
             return;
@@ -27,9 +30,31 @@ impl Coordinator {
             if told && all && self.are_enough() {
                 let status = status.clone();
                 self.phase = Phase::Training;
-                self.form(&status);
+                return self.form(&status);
             }
         }
+        self.say_who_is_missing();
+    }
+
+    /// A gang with too few ranks pauses, and says so once.
+    fn say_who_is_missing(&mut self) {
+        let Phase::Forming { since, all_until, .. } = self.phase else { return };
+        if self.now < all_until || self.are_enough() || self.paused == Some(self.generation) {
+            return;
+        }
+        self.paused = Some(self.generation);
+        let away = self
+            .seats
+            .iter()
+            .filter(|(m, seat)| seat.standing != Standing::Live && self.rules.role(**m) == Some(Role::Rank));
+        let away: Vec<MemberId> = away.map(|(member, _)| *member).collect();
+        let left = (since + self.rules.deadline_ms).saturating_sub(self.now);
+        self.actions.push(Action::Warning(format!(
+            "the gang pauses: it trains with {} ranks or more; missing: {}; if they do not come within {} s, it fails",
+            self.rules.min_ranks,
+            names(&away),
+            left as f64 / 1000.0
+        )));
     }
 
     /// Everybody has finished, or those who could come are too few for good.

@@ -479,7 +479,7 @@ impl World {
                     self.at(self.now + wait, Happening::Start(member));
                 }
                 Action::Report { .. } => {}
-                Action::Note(note) => self.say(|| note),
+                Action::Note(note) | Action::Warning(note) => self.say(|| note),
                 Action::Ended(outcome) => {
                     self.say(|| format!("ended: {outcome:?}"));
                     assert!(self.outcome.is_none(), "ended twice");
