@@ -71,6 +71,8 @@ pub enum Error {
         job: String,
         /// The first cause.
         reason: String,
+        /// Whether the user's input is at fault.
+        is_input: bool,
         /// The last lines that its tasks wrote to their logs.
         lines: Vec<String>,
     },
@@ -174,6 +176,7 @@ impl Error {
             | Self::Exposed { .. }
             | Self::Setting { .. }
             | Self::PlanTooLarge { .. } => true,
+            Self::Job { is_input, .. } => *is_input,
             Self::Control(e) => e.is_input(),
             Self::Node(e) => e.is_input(),
             _ => false,

@@ -152,8 +152,13 @@ pub(crate) struct Job {
 pub(crate) struct Places(BTreeMap<usize, Vec<PartitionLocation>>);
 
 impl Job {
-    fn failed(&self, reason: String) -> Error {
-        Error::Job { job: self.id.clone(), reason, lines: Vec::new() }
+    /// Its name among the jobs of the scheduler.
+    pub(crate) fn id(&self) -> &str {
+        &self.id
+    }
+
+    fn failed(&self, reason: String, is_input: bool) -> Error {
+        Error::Job { job: self.id.clone(), reason, is_input, lines: Vec::new() }
     }
 
     /// Waits for the end.
@@ -175,7 +180,8 @@ impl Job {
                     }
                     Some(Status::Failed(failed)) => {
                         self.ended.store(true, Ordering::Relaxed);
-                        return Err(self.failed(cause(&failed.error)));
+                        let is_input = cause_in(&failed.error).is_some_and(|cause| cause.is_input);
+                        return Err(self.failed(cause(&failed.error), is_input));
                     }
                     Some(Status::Queued(_) | Status::Running(_)) => {
                         known = true;
@@ -226,7 +232,7 @@ impl Job {
     pub(crate) async fn fetch(&self, location: PartitionLocation) -> Result<SendableRecordBatchStream> {
         let layout = location.layout();
         let (Some(id), Some(executor)) = (location.partition_id, location.executor_meta) else {
-            return Err(self.failed("a partition without a place".into()));
+            return Err(self.failed("a partition without a place".into(), false));
         };
         let failed = |executor: &ExecutorMetadata, e: &dyn fmt::Display| Error::Fetch {
             job: self.id.clone(),
@@ -342,7 +348,7 @@ pub(crate) fn cause(text: &str) -> String {
     ];
     // Ballista writes errors as their Debug text.
     if let Some(cause) = cause_in(text) {
-        return cause.to_owned();
+        return cause.words.to_owned();
     }
     let mut rest = text.trim();
     loop {

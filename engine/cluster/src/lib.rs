@@ -12,6 +12,7 @@
 
 mod address;
 mod child;
+mod cluster_folder;
 mod codec;
 mod connections;
 pub mod control;

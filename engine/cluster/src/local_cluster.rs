@@ -9,26 +9,23 @@
 use crate::{
     address::ClusterAddress,
     child::Ready,
+    cluster_folder::ClusterFolder,
     error::{Error, Result},
 };
 use futures::future::try_join_all;
 use std::{
     collections::VecDeque,
-    fs::{self, File},
+    fs::File,
     io::{BufRead, BufReader},
     path::{Path, PathBuf},
     process::Stdio,
-    sync::{
-        Mutex, PoisonError,
-        atomic::{AtomicBool, Ordering},
-    },
+    sync::{Mutex, PoisonError},
     time::{Duration, Instant},
 };
 use tokio::{
     io::{AsyncBufReadExt, BufReader as AsyncBufReader},
     process::{Child, ChildStdout, Command},
 };
-use uuid::Uuid;
 use voxelflow_dataset::log_tail::LOG_VARIABLE;
 use voxelflow_sync::network::ClusterKey;
 
@@ -74,7 +71,7 @@ pub struct LocalCluster {
     address: ClusterAddress,
     key: ClusterKey,
     processes: Mutex<Vec<Process>>,
-    folder: Folder,
+    folder: ClusterFolder,
 }
 
 #[derive(Debug)]
@@ -84,22 +81,6 @@ struct Process {
     log: PathBuf,
     /// Kept open: what the child writes there has a reader.
     _output: AsyncBufReader<ChildStdout>,
-}
-
-/// The cluster's files; removed in the end, unless an error has pointed at a log.
-#[derive(Debug)]
-struct Folder {
-    path: PathBuf,
-    keep: AtomicBool,
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        if !*self.keep.get_mut() {
-            // Temporary files; nobody is left to tell.
-            drop(fs::remove_dir_all(&self.path));
-        }
-    }
 }
 
 impl LocalCluster {
@@ -112,20 +93,18 @@ impl LocalCluster {
             let reason = "0 executors run nothing: give 1 or more".to_owned();
             return Err(Error::Setting { what: "--executors", reason });
         }
-        let path = std::env::temp_dir().join(format!("voxelflow-cluster-{}", Uuid::new_v4().simple()));
-        fs::create_dir_all(&path).map_err(Error::io(format!("cluster's folder {}", path.display())))?;
-        let folder = Folder { path, keep: AtomicBool::new(false) };
+        let folder = ClusterFolder::create(&std::env::temp_dir())?;
         let unfit =
             |e: voxelflow_sync::Error| Error::Setting { what: "the cluster's key", reason: e.to_string() };
         let key = ClusterKey::generate().map_err(unfit)?;
-        let key_file = folder.path.join("key");
+        let key_file = folder.path().join("key");
         key.write(&key_file).map_err(unfit)?;
         let by = Instant::now() + settings.deadline;
         let starter = Starter { settings, folder: &folder, key_file: key_file.display().to_string(), by };
         match starter.start_all().await {
             Ok((address, processes)) => Ok(Self { address, key, processes: Mutex::new(processes), folder }),
             Err(e) => {
-                folder.keep.store(true, Ordering::Relaxed);
+                folder.keep();
                 Err(e)
             }
         }
@@ -154,7 +133,7 @@ impl LocalCluster {
             Ok(Some(status)) => Some(process.ended(&format!("ended while it was needed ({status})"))),
             _ => None,
         })?;
-        self.folder.keep.store(true, Ordering::Relaxed);
+        self.folder.keep();
         Some(ended)
     }
 }
@@ -168,7 +147,7 @@ impl Process {
 
 struct Starter<'a> {
     settings: &'a LocalClusterSettings,
-    folder: &'a Folder,
+    folder: &'a ClusterFolder,
     key_file: String,
     by: Instant,
 }
@@ -190,7 +169,7 @@ impl Starter<'_> {
 
     async fn executor(&self, number: usize, scheduler: &ClusterAddress) -> Result<Process> {
         let role = format!("executor {number}");
-        let work = self.folder.path.join(format!("executor-{number}"));
+        let work = self.folder.path().join(format!("executor-{number}"));
         let arguments = [
             "executor".to_owned(),
             "--scheduler".to_owned(),
@@ -221,7 +200,7 @@ impl Starter<'_> {
 
     /// Starts a process and waits for what it says when it is ready.
     async fn start(&self, role: &str, arguments: &[String]) -> Result<(Process, String)> {
-        let log = self.folder.path.join(format!("{}.log", role.replace(' ', "-")));
+        let log = self.folder.path().join(format!("{}.log", role.replace(' ', "-")));
         let file = File::create(&log).map_err(Error::io(format!("log {}", log.display())))?;
         let mut command = Command::new(self.program()?);
         command.args(arguments).env("RUST_MIN_STACK", STACK_BYTES.to_string());
@@ -285,7 +264,7 @@ fn last_lines(log: &Path) -> String {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use std::os::unix::fs::PermissionsExt;
+    use std::{fs, os::unix::fs::PermissionsExt};
 
     /// A program that is no part of a cluster.
     fn program(folder: &tempfile::TempDir, script: &str) -> PathBuf {

@@ -3,7 +3,7 @@
 use crate::{
     address::ClusterAddress,
     codec::VoxelflowCodec,
-    control::{ControlClient, Guard},
+    control::{self, ControlClient, Guard},
     error::{Error, Result},
     job::{Job, Places, SchedulerLink},
     local_cluster::LocalCluster,
@@ -125,6 +125,11 @@ impl ClusterRunner {
         &self.address
     }
 
+    /// A job of this cluster, as others may name it: `df://host:port/id`.
+    fn job_name(&self, id: &str) -> String {
+        format!("{}/{id}", self.address)
+    }
+
     /// The control service beside its scheduler.
     fn control(&self) -> Result<ControlClient> {
         let guard = match &self.secrecy {
@@ -174,7 +179,17 @@ impl PlanRunner for ClusterRunner {
             Box::pin(RecordBatchStreamAdapter::new(Arc::clone(&schema), rows)) as SendableRecordBatchStream
         };
         let streams = (0..partitions).map(stream).collect();
-        Ok(PlanRun { streams, counts: Arc::new(JobCounts { job, context, needed }) })
+        let name = self.job_name(job.id());
+        Ok(PlanRun { streams, counts: Arc::new(JobCounts { job, context, needed }), job: Some(name) })
+    }
+
+    async fn cancel(&self, job: &str) -> PlanResult<()> {
+        let Some(id) = job.strip_prefix(&self.job_name("")) else { return Ok(()) };
+        match self.control()?.cancel(id).await {
+            // It is not there, or has ended: the scheduler may have been started again since.
+            Ok(()) | Err(control::Error::Job(_)) => Ok(()),
+            Err(e) => Err(Error::from(e).into()),
+        }
     }
 
     fn driver_address(&self) -> Option<IpAddr> {
@@ -220,7 +235,7 @@ fn finished(job: Arc<Job>, own: Option<Arc<Own>>, control: ControlClient) -> Fin
 
 /// A job's failure with the last lines of its log: they say more than the error where user code or a rank failed.
 async fn with_tail(error: Error, control: &ControlClient) -> Error {
-    let Error::Job { job, reason, .. } = error else { return error };
+    let Error::Job { job, reason, is_input, .. } = error else { return error };
     let read = async {
         loop {
             match control.logs(&job, 0, TAIL_LINES).await {
@@ -232,7 +247,7 @@ async fn with_tail(error: Error, control: &ControlClient) -> Error {
         }
     };
     let lines = tokio::time::timeout(TAIL_LIMIT, read).await.unwrap_or_default();
-    Error::Job { job, reason, lines }
+    Error::Job { job, reason, is_input, lines }
 }
 
 /// An error that may have its cause in one of the processes that this session has started.

@@ -16,6 +16,7 @@ use voxelflow_dataset::{
         UnaryExec, UnaryOperator,
         unary::{self, UnaryTask},
     },
+    runner::Fault,
 };
 
 /// Settings of `SubmittedExec`.
@@ -44,18 +45,20 @@ impl UnaryOperator for Submitted {
         f.write_str(&self.by)
     }
     fn run(&self, task: UnaryTask) -> Result<SendableRecordBatchStream> {
-        let schema = Arc::clone(&task.schema);
+        let (schema, context) = (Arc::clone(&task.schema), task.context);
+        let in_words = move |error| in_words(error, |error| Fault::is_input(&context, error));
         Ok(Box::pin(RecordBatchStreamAdapter::new(schema, task.rows.map_err(in_words))))
     }
 }
 
 /// An error as one of ours, whose cause is found again in the text that Ballista makes of it; what Ballista looks
 /// into, to fetch or to try again, stays as it is.
-fn in_words(error: DataFusionError) -> DataFusionError {
+fn in_words(error: DataFusionError, is_input: impl Fn(&DataFusionError) -> bool) -> DataFusionError {
     if matches!(error.find_root(), DataFusionError::IoError(_)) || is_of_ballista(&error) {
         return error;
     }
-    voxelflow_dataset::Error::from(error).into()
+    let is_input = is_input(&error);
+    voxelflow_dataset::Error::told(error, is_input).into()
 }
 
 fn is_of_ballista(error: &(dyn StdError + 'static)) -> bool {
@@ -67,12 +70,16 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
     use arrow::error::ArrowError;
-    use voxelflow_dataset::cause_in;
+    use voxelflow_dataset::{Cause, cause_in};
 
     #[test]
     fn a_cause_survives_the_text_that_ballista_makes_of_it() {
+        let is_input = |e: &DataFusionError| matches!(e.find_root(), DataFusionError::ArrowError(..));
         let told = |error| {
-            format!("stage 1 failed: {:?}", BallistaError::DataFusionError(Box::new(in_words(error))))
+            format!(
+                "stage 1 failed: {:?}",
+                BallistaError::DataFusionError(Box::new(in_words(error, is_input)))
+            )
         };
         let function = voxelflow_dataset::Error::Function {
             partition: 2,
@@ -83,17 +90,18 @@ mod tests {
         };
         let words = function.to_string();
         let shared = DataFusionError::Shared(Arc::new(function.into()));
-        assert_eq!(cause_in(&told(shared)), Some(words.as_str()));
+        assert_eq!(cause_in(&told(shared)), Some(Cause { words: &words, is_input: false }));
         let divided = DataFusionError::ArrowError(Box::new(ArrowError::DivideByZero), None);
-        assert_eq!(cause_in(&told(divided)), Some("Arrow error: Divide by zero error"));
+        let words = "Arrow error: Divide by zero error";
+        assert_eq!(cause_in(&told(divided)), Some(Cause { words, is_input: true }));
     }
 
     #[test]
     fn what_ballista_looks_into_stays() {
         let io = DataFusionError::IoError(std::io::Error::other("reset"));
-        assert!(matches!(in_words(io), DataFusionError::IoError(_)));
+        assert!(matches!(in_words(io, |_| false), DataFusionError::IoError(_)));
         let fetch = BallistaError::FetchFailed("cpu-1".into(), 1, 2, "gone".into());
         let wrapped = DataFusionError::Shared(Arc::new(DataFusionError::External(Box::new(fetch))));
-        assert!(is_of_ballista(&in_words(wrapped)));
+        assert!(is_of_ballista(&in_words(wrapped, |_| false)));
     }
 }

@@ -105,23 +105,44 @@ pub enum Error {
         /// Why.
         source_error: Arc<DataFusionError>,
     },
+    /// An error of another crate, in words, before it travels between processes.
+    #[error("{words}")]
+    Told {
+        /// What happened.
+        words: String,
+        /// Whether the user's input is at fault.
+        is_input: bool,
+    },
 }
 
-/// Stand around an error's text in its `Debug` text.
-const BRACKETS: [char; 2] = ['⟦', '⟧'];
+/// Stand around an error's text in its `Debug` text: what opens it says whose fault it is.
+const INPUT: char = '⟪';
+const OTHER: char = '⟦';
+const CLOSE: char = '⟧';
 
 /// The message, in brackets: an error that comes from an executor comes as the `Debug` text of all that was wrapped
 /// around it, in which [`cause_in`] finds it again.
 impl fmt::Debug for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}{self}{}", BRACKETS[0], BRACKETS[1])
+        let open = if self.is_input() { INPUT } else { OTHER };
+        write!(f, "{open}{self}{CLOSE}")
     }
 }
 
-/// The message of an error of ours within the `Debug` text of another error.
-pub fn cause_in(text: &str) -> Option<&str> {
-    let (_, rest) = text.split_once(BRACKETS[0])?;
-    rest.rsplit_once(BRACKETS[1]).map(|(cause, _)| cause)
+/// An error of ours, as it is found in the `Debug` text of another error.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Cause<'a> {
+    /// Its message.
+    pub words: &'a str,
+    /// Whether the user's input is at fault.
+    pub is_input: bool,
+}
+
+/// The error of ours within the `Debug` text of another error.
+pub fn cause_in(text: &str) -> Option<Cause<'_>> {
+    let (start, open) = text.char_indices().find(|(_, c)| [INPUT, OTHER].contains(c))?;
+    let (words, _) = text.get(start + open.len_utf8()..)?.rsplit_once(CLOSE)?;
+    Some(Cause { words, is_input: open == INPUT })
 }
 
 impl Error {
@@ -129,6 +150,7 @@ impl Error {
     pub fn is_input(&self) -> bool {
         match self {
             Self::Function { .. } | Self::GangMember { .. } => false,
+            Self::Told { is_input, .. } => *is_input,
             Self::Partition { source_error, .. } | Self::Execution { source_error } => {
                 matches!(
                     source_error.find_root(),
@@ -144,6 +166,16 @@ impl Error {
         match self {
             Self::Partition { source_error, .. } | Self::Execution { source_error } => Some(source_error),
             _ => None,
+        }
+    }
+
+    /// `error` as one that can travel as words: one of ours as it is, another one told.
+    pub fn told(error: DataFusionError, is_input: bool) -> Self {
+        match Self::from(error) {
+            own @ (Self::Execution { .. } | Self::Partition { .. }) => {
+                Self::Told { is_input: is_input || own.is_input(), words: own.to_string() }
+            }
+            own => own,
         }
     }
 

@@ -58,7 +58,7 @@ mod transformations;
 pub use build_id::build_id;
 pub use dataset::Dataset;
 pub use engine::{Engine, register_stages};
-pub use error::{Error, Result, cause_in};
+pub use error::{Cause, Error, Result, cause_in};
 pub use functions::{Accumulator, Broadcast, Function};
 pub use keys::{Grouped, ReduceOp};
 pub use ledger::{ledger_counter, ledger_entry};

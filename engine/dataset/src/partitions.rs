@@ -74,7 +74,7 @@ impl Run {
     {
         let free = Arc::new(Semaphore::new(at_once.max(1)));
         let mut tasks = JoinSet::new();
-        let PlanRun { streams, counts } = self.start().await?;
+        let PlanRun { streams, counts, .. } = self.start().await?;
         let mut done: Vec<Option<T>> = streams.iter().map(|_| None).collect();
         for (partition, rows) in streams.into_iter().enumerate() {
             let (work, free) = (consume(rows), Arc::clone(&free));
@@ -103,7 +103,7 @@ impl Run {
 
     /// Runs all partitions side by side as they are read; their batches come as they are ready.
     pub(crate) async fn merged(&self) -> Result<SendableRecordBatchStream> {
-        let PlanRun { streams, counts } = self.start().await?;
+        let PlanRun { streams, counts, .. } = self.start().await?;
         let mut merged =
             RecordBatchReceiverStream::builder(self.schema(), READ_AHEAD * self.partitions().max(1));
         let mut readers = JoinSet::new();

@@ -50,6 +50,16 @@ pub trait PlanRunner: Send + Sync + fmt::Debug {
         false
     }
 
+    /// Ends what runs there as `job` (a [`PlanRun::job`], also one of an earlier driver), and comes back when it has
+    /// ended. A job of another place, or one that has ended, is let be.
+    ///
+    /// # Errors
+    /// A cluster that does not answer.
+    async fn cancel(&self, job: &str) -> Result<()> {
+        let _ = job;
+        Ok(())
+    }
+
     /// Seals `secret` so that only those who run this runner's plans can read it (see [`unseal`]).
     ///
     /// # Errors
@@ -63,6 +73,8 @@ pub struct PlanRun {
     pub streams: Vec<SendableRecordBatchStream>,
     /// What nodes counted, to be asked for when the streams have ended.
     pub counts: Arc<dyn RunCounts>,
+    /// What it is called where it runs, by which another driver can end it; none where it ends with this process.
+    pub job: Option<String>,
 }
 
 impl fmt::Debug for PlanRun {
@@ -110,6 +122,18 @@ pub fn unseal(context: &TaskContext, sealed: &[u8]) -> Result<Vec<u8>> {
     match context.session_config().get_extension::<Unsealer>() {
         Some(unsealer) => (unsealer.0)(sealed),
         None => Ok(sealed.to_vec()),
+    }
+}
+
+/// Whether an error is the fault of the user's input, for those who know the errors of all crates: an extension of
+/// the configuration of sessions in executors, where errors become words.
+#[derive(Clone, Copy)]
+pub struct Fault(pub fn(&DataFusionError) -> bool);
+
+impl Fault {
+    /// Whether `error`, of a plan that runs in the session of `context`, is the fault of the user's input.
+    pub fn is_input(context: &TaskContext, error: &DataFusionError) -> bool {
+        context.session_config().get_extension::<Self>().is_some_and(|fault| (fault.0)(error))
     }
 }
 
@@ -171,7 +195,7 @@ impl PlanRunner for LocalRunner {
             Ok(Box::pin(RecordBatchStreamAdapter::new(schema, named)) as SendableRecordBatchStream)
         };
         let streams = (0..partitions).map(stream).collect::<Result<_>>()?;
-        Ok(PlanRun { streams, counts: Arc::new(LocalCounts(plan)) })
+        Ok(PlanRun { streams, counts: Arc::new(LocalCounts(plan)), job: None })
     }
 
     fn driver_address(&self) -> Option<IpAddr> {

@@ -110,7 +110,7 @@ impl Error {
 }
 
 /// Walks from the outside to the cause; the first error that knows whose fault it is decides.
-fn input_in(error: &(dyn StdError + 'static)) -> bool {
+pub(crate) fn input_in(error: &(dyn StdError + 'static)) -> bool {
     verdict(error).unwrap_or_else(|| error.source().is_some_and(input_in))
 }
 

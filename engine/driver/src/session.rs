@@ -1,6 +1,6 @@
 //! The entry: a DataFusion session with the stages, tables and functions of this build.
 
-use crate::{Error, Result, command::cluster_key, flags::ClusterFlags};
+use crate::{Error, Result, command::cluster_key, error::input_in, flags::ClusterFlags};
 use datafusion::{
     catalog::TableProviderFactory, datasource::provider_as_source, error::DataFusionError,
     execution::SessionState, logical_expr::LogicalPlanBuilder, prelude::SessionContext,
@@ -15,9 +15,10 @@ use voxelflow_cluster::{
     node::{self, Nodes, NodesConfig, Wish},
 };
 use voxelflow_dataset::{
-    Dataset, Engine, EngineConfig, OptionMap, StagePlanner, build_id, register_stages, session_state,
+    Dataset, Engine, EngineConfig, OptionMap, StagePlanner, build_id, register_stages, runner::Fault,
+    session_state,
 };
-use voxelflow_operators::{StageCatalog, extension_planners};
+use voxelflow_operators::{StageCatalog, end_cut_off, extension_planners};
 use voxelflow_tables::{ExportOptions, NIFTI, NiftiTable, NiftiTableFactory, check_export, export_maps};
 
 /// Folder of what a session writes, unless told otherwise.
@@ -125,7 +126,11 @@ impl SessionBuilder {
                 self.config.target_partitions.get_or_insert(partitions);
                 ClusterRunner::of_nodes(nodes)?
             }
-            (Some(url), None) => ClusterRunner::connect(ClusterAddress::parse(url)?, self.secrecy()?)?,
+            (Some(url), None) => {
+                let runner = ClusterRunner::connect(ClusterAddress::parse(url)?, self.secrecy()?)?;
+                end_cut_off(&self.out.join("models"), &runner).await;
+                runner
+            }
             (None, Some(executors)) => {
                 let mut settings = LocalClusterSettings::new(executors);
                 settings.slots = self.cluster.slots.unwrap_or(settings.slots).max(1);
@@ -206,7 +211,8 @@ fn session_state_of(config: &EngineConfig) -> Result<SessionState> {
 /// Sessions of schedulers and executors: what the driver's knows, they know.
 pub(crate) fn cluster_sessions(config: EngineConfig) -> SessionFactory {
     Arc::new(move || {
-        let state = session_state_of(&config).map_err(|e| DataFusionError::External(Box::new(e)))?;
+        let mut state = session_state_of(&config).map_err(|e| DataFusionError::External(Box::new(e)))?;
+        state.config_mut().set_extension(Arc::new(Fault(|error| input_in(error))));
         let context = SessionContext::new_with_state(state);
         register_stages(&context, stages().as_ref());
         Ok(context.state())

@@ -30,5 +30,5 @@ pub use planner::{OperatorsPlanner, extension_planners};
 pub use series_column::SeriesColumn;
 pub use train::{
     FailureCause, GangMember, GangMemberExec, GangOptions, RankFailure, Statistics, SubjectOverlap,
-    TrainExec, TrainJob, TrainNode, TrainOptions,
+    TrainExec, TrainJob, TrainNode, TrainOptions, end_cut_off,
 };

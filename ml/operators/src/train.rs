@@ -9,6 +9,7 @@
 //!                           5. model folder, whole or not at all; rows of history
 //! ```
 
+mod collected;
 mod exec;
 mod gang;
 mod history;
@@ -29,4 +30,5 @@ pub use job::{GangOptions, SubjectOverlap, TrainJob, TrainOptions};
 pub use member::{GangMember, GangMemberExec};
 pub use node::TrainNode;
 pub use rank_row::{FailureCause, RankFailure};
+pub use run_record::end_cut_off;
 pub use statistics::Statistics;

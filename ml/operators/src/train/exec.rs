@@ -115,7 +115,8 @@ async fn train_on(
     context: &Arc<TaskContext>,
 ) -> PlanResult<RecordBatch> {
     let folder = ModelFolder::prepare(&job.folder)?;
-    let (mut claim, left) = RunClaim::take(&job.folder)?;
+    let (claim, left) = RunClaim::take(&job.folder)?;
+    let claim = Arc::new(claim);
     if let Some(left) = left {
         clear_away(&job, left, context).await;
     }
@@ -137,7 +138,7 @@ async fn train_on(
         return Err(Error::from(voxelflow_stage::Error::Cancelled).into());
     }
     let statistics = Statistics::of(&rows, validation.as_ref(), grid_of(&train.schema())?);
-    let fingerprint = blake3::hash(format!("{} {}", job.identity(), statistics.data_hash).as_bytes());
+    let fingerprint = blake3::hash(format!("{} {}", job.lineage(), statistics.data_hash).as_bytes());
     let checkpoints = folder.checkpoints(fingerprint.to_hex().as_str());
     let keeps = job.settings.checkpoint_every > 0 || job.settings.checkpoint_steps > 0;
     let run = GangRun {
@@ -148,6 +149,7 @@ async fn train_on(
         checkpoints: Some(checkpoints.as_path()).filter(|_| keeps),
         writing: folder.writing(),
         cancellation: &training.0,
+        claim: &claim,
     };
     let outcome = until_done(&run, context).await?;
     folder.finish(&statistics, &outcome)?;
@@ -185,9 +187,17 @@ const AT_WORK: Duration = Duration::from_secs(30);
 /// How often a scheduler that is lost is asked for.
 const ASK_AGAIN: Duration = Duration::from_secs(1);
 
-/// Removes what a training has left behind that was cut off with its driver; its checkpoints stay.
+/// Removes what a training has left behind that was cut off with its driver; its checkpoints stay. Its ranks, which
+/// wait for the lost driver, give up their slots.
 async fn clear_away(job: &TrainJob, left: RunRecord, context: &TaskContext) {
     log::warn!("a training of model {} was cut off; it is taken up from its newest checkpoint", job.model);
+    if let Some(gang) = left.job
+        && let Err(e) = Runner::of(context).cancel(&gang).await
+    {
+        log::warn!(
+            "job {gang} of the training that was cut off cannot be ended: {e}; its ranks leave by themselves"
+        );
+    }
     // A note is only a file: nothing is removed that no training has made.
     if let Some(spool) = left.spool.filter(|spool| spool.contains(&spool_name(job))) {
         SpoolFolder::remove(&spool, context).await;

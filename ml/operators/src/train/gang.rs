@@ -1,12 +1,14 @@
 //! Runs the ranks of a gang, wherever plans run, to the first cause of a failure or the fitted model.
 
 use super::{
+    collected::Collected,
     host::{GangPlan, Place, Watch},
     rank::{Orders, TRAIN_RANK},
-    rank_row::{Ending, FailureCause, RankFailure, RankRecord, RankRow},
+    rank_row::RankRecord,
+    run_record::RunClaim,
     spool::{SpoolPlace, unique},
 };
-use crate::{Error, Result, observer::Cancellation, train::TrainJob};
+use crate::{observer::Cancellation, train::TrainJob};
 use arrow::record_batch::RecordBatch;
 use datafusion::{
     common::{DataFusionError, runtime::JoinSet},
@@ -22,7 +24,7 @@ use voxelflow_dataset::{
 use voxelflow_stage::{History, ProgressSink};
 use voxelflow_sync::{
     Invitation, Topology,
-    protocol::{FirstCause, Outcome as Ended, RunId},
+    protocol::{Outcome as Ended, RunId},
 };
 
 /// What the ranks read, and whom they tell.
@@ -34,6 +36,7 @@ pub(super) struct GangRun<'a> {
     pub checkpoints: Option<&'a Path>,
     pub writing: &'a Path,
     pub cancellation: &'a Cancellation,
+    pub claim: &'a Arc<RunClaim>,
 }
 
 /// What came of a gang.
@@ -62,12 +65,14 @@ impl GangRun<'_> {
         let host = plan.start()?;
         let orders = serde_json::to_vec(&self.orders(host.invitation())?);
         let orders = orders.map_err(|e| DataFusionError::External(e.into()))?;
-        let mut watch = Watch::start(host, self.progress.clone())?;
+        let mut watch = Watch::start(host, self.progress.clone(), Arc::clone(self.claim))?;
         let payload = runner.seal(&orders)?;
-        let order = in_turn(self.job.settings.ranks, plan.dedicated_shards());
-        let gang = gang_plan_in_order(self.request(order.len()), &order, TRAIN_RANK, payload.into())?;
+        let dedicated = plan.dedicated_shards();
+        let order = in_turn(self.job.settings.ranks, dedicated);
+        let gang = gang_plan_in_order(self.request(dedicated), &order, TRAIN_RANK, payload.into())?;
         let run = runner.run(gang, Arc::clone(context)).await?;
-        let mut collected = self.collect(run.streams, &mut watch).await;
+        self.claim.note(|record| record.job = run.job)?;
+        let mut collected = self.collect(run.streams, plan.place, &mut watch).await;
         let ended = tokio::task::spawn_blocking(move || watch.outcome()).await;
         collected.ended = ended.map_err(|e| DataFusionError::ExecutionJoin(Box::new(e)))?;
         collected.outcome(self.job.estimator.stage(), &self.job.model)
@@ -88,13 +93,14 @@ impl GangRun<'_> {
         })
     }
 
-    fn request(&self, members: usize) -> GangRequest {
+    /// It begins with all, unless the user says how few are enough; others join when there is room for them.
+    fn request(&self, dedicated: usize) -> GangRequest {
         let gang = &self.job.gang;
-        // It goes on with fewer, but begins with all.
+        let ranks = self.job.settings.ranks;
         GangRequest {
             name: format!("model {}", self.job.model),
-            members,
-            min_members: members,
+            members: ranks + dedicated,
+            min_members: gang.min_ranks.unwrap_or(ranks) + dedicated,
             strict: self.job.settings.sync.topology == Topology::Ring,
             pool: gang.pool.clone(),
             memory_bytes: gang.memory_mib << 20,
@@ -104,9 +110,14 @@ impl GangRun<'_> {
         }
     }
 
-    /// Takes the ranks' rows as they come; the first error stops the others. When the gang has finished, the tasks
-    /// that are still there are those of lost members, which the cluster would be long in giving up: they are dropped.
-    async fn collect(&self, streams: Vec<SendableRecordBatchStream>, watch: &mut Watch) -> Collected {
+    /// Takes the ranks' rows as they come; the first error stops the others. When the gang is over, tasks that are
+    /// still there may be those of lost members, which the cluster would be long in giving up: they are dropped.
+    async fn collect(
+        &self,
+        streams: Vec<SendableRecordBatchStream>,
+        place: Place,
+        watch: &mut Watch,
+    ) -> Collected {
         let host = watch.host();
         let mut ranks = JoinSet::new();
         for rows in streams {
@@ -114,14 +125,16 @@ impl GangRun<'_> {
         }
         let mut collected = Collected::default();
         let mut cancelled = false;
-        let mut done = Vec::new();
+        let mut end = (None, Vec::new());
         let mut wait = Box::pin(std::future::pending().left_future());
         loop {
             let rank = tokio::select! {
                 rank = ranks.join_next() => rank,
-                rows = watch.finished() => {
-                    done = rows;
-                    wait = Box::pin(tokio::time::sleep(LAST_ROWS).right_future());
+                (outcome, rows) = watch.ended() => {
+                    end = (Some(outcome), rows);
+                    if place != Place::Here {
+                        wait = Box::pin(tokio::time::sleep(LAST_ROWS).right_future());
+                    }
                     continue;
                 }
                 () = &mut wait => break,
@@ -138,12 +151,13 @@ impl GangRun<'_> {
                 host.cancel();
             }
         }
-        collected.add_missing(done);
+        let (outcome, rows) = end;
+        collected.add_missing(rows, outcome == Some(Ended::Finished));
         collected
     }
 }
 
-/// How long the tasks of a gang that has finished may take to give their rows.
+/// How long the tasks of a gang that is over may take to give their rows.
 const LAST_ROWS: Duration = Duration::from_secs(2);
 
 /// Ranks and, after them by number, holders of shards, dealt out in turn: an executor that gets some of the gang gets
@@ -156,114 +170,6 @@ fn in_turn(ranks: usize, dedicated: usize) -> Vec<usize> {
     members.into_iter().map(|(_, member)| member).collect()
 }
 
-/// Rows that have come.
-#[derive(Debug, Default)]
-struct Collected {
-    members: Vec<RankRecord>,
-    /// The longest history of any rank.
-    history: Option<History>,
-    /// The model's files are written.
-    led: bool,
-    /// The failure that says most, the first of those that say equally much.
-    failure: Option<(usize, RankFailure)>,
-    /// A rank without a row.
-    lost: Option<DataFusionError>,
-    /// How the gang ended, as its host has it.
-    ended: Option<Ended>,
-}
-
-impl Collected {
-    fn add_all(&mut self, batches: PlanResult<Vec<RecordBatch>>) {
-        let rows = batches.and_then(|batches| {
-            let rows: Result<Vec<_>> = batches.iter().map(RankRow::of_batch).collect();
-            Ok(rows?.concat())
-        });
-        match rows {
-            Ok(rows) => rows.into_iter().for_each(|row| self.add(row)),
-            Err(error) => drop(self.lost.get_or_insert(error)),
-        }
-    }
-
-    /// Adds the rows of members whose tasks have given none; what became of those tasks is no matter then.
-    fn add_missing(&mut self, done: Vec<RankRow>) {
-        if !done.is_empty() {
-            self.lost = None;
-        }
-        for row in done {
-            if self.members.iter().all(|known| known.member != row.member.member) {
-                self.add(row);
-            }
-        }
-    }
-
-    fn add(&mut self, row: RankRow) {
-        let rank = row.member.member;
-        self.members.push(row.member);
-        match row.ending {
-            Ending::Trained { history, led } => {
-                self.led |= led;
-                // A rank that joined late knows less of it.
-                if self.history.as_ref().is_none_or(|known| known.steps.len() < history.steps.len()) {
-                    self.history = Some(*history);
-                }
-            }
-            Ending::Served | Ending::Left => {}
-            Ending::Failed(failure) => {
-                let says_more = |(_, known): &(usize, RankFailure)| weight(&failure) > weight(known);
-                if self.failure.as_ref().is_none_or(says_more) {
-                    self.failure = Some((rank, failure));
-                }
-            }
-        }
-    }
-
-    fn failed(&self) -> bool {
-        self.failure.is_some() || self.lost.is_some()
-    }
-
-    /// The failure that says most of the cause: one that a rank has noted itself, else what the host knows of a member
-    /// that is lost, else why a task has no row.
-    fn outcome(mut self, stage: &str, model: &str) -> PlanResult<Outcome> {
-        let (stage, model) = (stage.to_owned(), model.to_owned());
-        let is_cause = |(_, failure): &(usize, RankFailure)| weight(failure) == CAUSE;
-        if let Some((rank, failure)) = self.failure.take_if(|failure| is_cause(failure)) {
-            return Err(Error::Rank { rank, stage, failure }.into());
-        }
-        match (self.ended, self.lost, self.failure) {
-            (Some(Ended::Failed(cause)), _, _) => Err(Error::Gang { model, cause: told(&cause) }.into()),
-            (_, Some(lost), _) => Err(lost),
-            (_, None, Some((rank, failure))) => Err(Error::Rank { rank, stage, failure }.into()),
-            (_, None, None) => {
-                self.members.sort_unstable_by_key(|member| member.member);
-                let history = self.history.filter(|_| self.led).ok_or(Error::NoLeader { model })?;
-                Ok(Outcome { history, members: self.members })
-            }
-        }
-    }
-}
-
-/// The first cause as the host has it: who, what, and the end of that member's log.
-fn told(cause: &FirstCause) -> String {
-    let mut text = cause.member.map(|member| format!("{member}: ")).unwrap_or_default() + &cause.reason;
-    if !cause.log_tail.is_empty() {
-        text += "\nthe last lines of its log:";
-    }
-    cause.log_tail.iter().for_each(|line| text += &format!("\n  {line}"));
-    text
-}
-
-/// How much a failure tells of the cause: a rank that another one left tells least.
-fn weight(failure: &RankFailure) -> u8 {
-    match failure.cause {
-        FailureCause::Consequence => 0,
-        FailureCause::Cancelled => 1,
-        _ => CAUSE,
-    }
-}
-
-/// The weight of a failure that is no other one's consequence.
-const CAUSE: u8 = 2;
-
 /// Removes checkpoints that are of no more use; what cannot be removed does no harm.
 pub(super) fn forget_checkpoints(folder: &Path) {
     let _ = fs::remove_dir_all(folder);
@@ -271,90 +177,12 @@ pub(super) fn forget_checkpoints(folder: &Path) {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used, clippy::expect_used)]
-    use super::*;
-    use voxelflow_stage::StepRecord;
-
-    fn row(member: usize, ending: Ending) -> RankRow {
-        let member = RankRecord { member, pid: 1, host: "a".into(), samples: 1, bytes_sent: 1 };
-        RankRow { member, ending }
-    }
-
-    fn failed(cause: FailureCause, reason: &str) -> Ending {
-        Ending::Failed(RankFailure { cause, reason: reason.into(), place: None, log: Vec::new() })
-    }
-
-    fn outcome(rows: Vec<RankRow>, lost: Option<DataFusionError>) -> Result<Vec<usize>, String> {
-        outcome_of(rows, lost, None)
-    }
-
-    fn outcome_of(
-        rows: Vec<RankRow>,
-        lost: Option<DataFusionError>,
-        ended: Option<Ended>,
-    ) -> Result<Vec<usize>, String> {
-        let mut collected = Collected { lost, ended, ..Collected::default() };
-        rows.into_iter().for_each(|row| collected.add(row));
-        let outcome = collected.outcome("line", "m").map_err(|e| e.strip_backtrace());
-        Ok(outcome?.members.into_iter().map(|m| m.member).collect())
-    }
+    use super::in_turn;
 
     #[test]
     fn ranks_and_shards_are_dealt_out_in_turn() {
         assert_eq!(in_turn(3, 0), [0, 1, 2]);
         assert_eq!(in_turn(2, 2), [0, 2, 1, 3]);
         assert_eq!(in_turn(4, 2), [0, 4, 1, 2, 5, 3]);
-    }
-
-    #[test]
-    fn the_first_cause_is_told() {
-        use FailureCause::*;
-        let trained = |member, steps, led| {
-            let step = StepRecord {
-                epoch: 0,
-                step: 0,
-                samples: 1,
-                loss: 1.0,
-                staleness: 0,
-                feed_seconds: 0.0,
-                compute_seconds: 0.0,
-                sync_seconds: 0.0,
-            };
-            let history = Box::new(History { steps: vec![step; steps], ..History::default() });
-            row(member, Ending::Trained { history, led })
-        };
-        let led = || trained(1, 2, true);
-        assert_eq!(
-            outcome(vec![trained(2, 5, false), led(), row(0, Ending::Left)], None).unwrap(),
-            [0, 1, 2]
-        );
-        let rows = vec![
-            row(0, failed(Consequence, "left")),
-            led(),
-            row(3, failed(Cancelled, "cancelled")),
-            row(2, failed(Input, "bad data")),
-            row(4, failed(Panic, "later")),
-        ];
-        let lost = || Some(DataFusionError::Execution("the executor is gone".into()));
-        for also_lost in [None, lost()] {
-            let told = outcome(rows.clone(), also_lost).unwrap_err();
-            assert!(told.ends_with("rank 2 of `line`: bad data"), "{told}");
-        }
-        let told = outcome(rows[..3].to_vec(), lost()).unwrap_err();
-        assert!(told.ends_with("the executor is gone"), "{told}");
-        let told = outcome(rows[..3].to_vec(), None).unwrap_err();
-        assert!(told.ends_with("rank 3 of `line`: cancelled"), "{told}");
-        // The host knows of members that say nothing themselves.
-        let log_tail = vec!["no room".to_owned()];
-        let cause = FirstCause { member: None, reason: "2 ranks are missing".into(), log_tail };
-        let ended = Some(Ended::Failed(cause));
-        let told = outcome_of(rows[..3].to_vec(), lost(), ended.clone()).unwrap_err();
-        assert!(told.ends_with("2 ranks are missing\nthe last lines of its log:\n  no room"), "{told}");
-        let told = outcome_of(rows, lost(), ended).unwrap_err();
-        assert!(told.ends_with("rank 2 of `line`: bad data"), "{told}");
-        assert!(outcome(vec![trained(0, 5, false)], None).unwrap_err().contains("`m`"));
-        let mut collected = Collected::default();
-        [trained(2, 5, false), led()].into_iter().for_each(|row| collected.add(row));
-        assert_eq!(collected.outcome("line", "m").unwrap().history.steps.len(), 5);
     }
 }

@@ -6,7 +6,7 @@
 //!   cancellation ──────────────────────────────┘
 //! ```
 
-use super::{job::GangOptions, rank::Event, rank_row::RankRow};
+use super::{job::GangOptions, rank::Event, rank_row::RankRow, run_record::RunClaim};
 use crate::Result;
 use std::{
     net::IpAddr,
@@ -22,7 +22,7 @@ use voxelflow_stage::{ProgressSink, TrainSettings};
 use voxelflow_sync::{
     GangHost, GangSpec, Signal, Topology, Transport,
     network::Security,
-    protocol::{Outcome, RunId},
+    protocol::{GangState, Outcome, RunId},
 };
 
 /// How long the watch sleeps when nothing is said: bounds how late it notices that it is dropped.
@@ -93,51 +93,56 @@ impl GangPlan<'_> {
 /// Listens to a gang until it is over or this is dropped.
 pub(super) struct Watch {
     host: Arc<GangHost>,
-    /// Told once, when all ranks have finished: their rows.
-    finished: Option<oneshot::Receiver<Vec<RankRow>>>,
+    /// Told once, when the gang is over: how, and what its ranks have said of their own ends.
+    ended: Option<oneshot::Receiver<(Outcome, Vec<RankRow>)>>,
     stopped: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Watch {
-    /// Tells `progress` what members report.
+    /// Tells `progress` what members report, and notes in `claim` who they are.
     ///
     /// # Errors
     /// No thread for it.
-    pub fn start(host: GangHost, progress: Option<Arc<dyn ProgressSink>>) -> std::io::Result<Self> {
+    pub fn start(
+        host: GangHost,
+        progress: Option<Arc<dyn ProgressSink>>,
+        claim: Arc<RunClaim>,
+    ) -> std::io::Result<Self> {
         let (host, stopped) = (Arc::new(host), Arc::<AtomicBool>::default());
         let (listened, stop) = (Arc::clone(&host), Arc::clone(&stopped));
-        let (tell, finished) = oneshot::channel();
+        let (tell, ended) = oneshot::channel();
         let thread = thread::Builder::new().name("gang watch".into()).spawn(move || {
-            let mut done = Vec::new();
+            let mut rows = Vec::new();
             while !stop.load(Ordering::Relaxed) {
                 match listened.next_signal(SIGNAL) {
                     Some(Signal::Report { bytes, .. }) => {
                         let event = Event::read(&bytes);
-                        done.extend(event.and_then(|event| event.tell(progress.as_deref())));
+                        rows.extend(event.and_then(|event| event.tell(progress.as_deref())));
                     }
-                    Some(Signal::Ended(Outcome::Finished)) => {
+                    Some(Signal::Ended(outcome)) => {
                         // Nobody listens when the tasks have all ended before.
-                        let _ = tell.send(done);
+                        let _ = tell.send((outcome, rows));
                         break;
                     }
-                    Some(Signal::Ended(_)) => break,
-                    // Ballista replaces and cancels what it knows of; notes are in the log.
-                    Some(Signal::Note(_) | Signal::Cancel { .. } | Signal::Replace { .. }) | None => {}
+                    // Somebody has come or gone. The line itself is in the log.
+                    Some(Signal::Note(_)) => note(&claim, listened.state()),
+                    // Ballista replaces and cancels what it knows of.
+                    Some(Signal::Cancel { .. } | Signal::Replace { .. }) | None => {}
                 }
             }
         })?;
-        Ok(Self { host, finished: Some(finished), stopped, thread: Some(thread) })
+        Ok(Self { host, ended: Some(ended), stopped, thread: Some(thread) })
     }
 
-    /// Waits until all ranks have finished, and gives their rows; for ever where the gang ends otherwise, or when
-    /// asked again.
-    pub async fn finished(&mut self) -> Vec<RankRow> {
-        if let Some(finished) = &mut self.finished {
-            let rows = finished.await;
-            self.finished = None;
-            if let Ok(rows) = rows {
-                return rows;
+    /// Waits until the gang is over; gives how it ended, and the rows of ranks that have said how they did. For ever
+    /// when asked again.
+    pub async fn ended(&mut self) -> (Outcome, Vec<RankRow>) {
+        if let Some(ended) = &mut self.ended {
+            let end = ended.await;
+            self.ended = None;
+            if let Ok(end) = end {
+                return end;
             }
         }
         std::future::pending().await
@@ -151,6 +156,13 @@ impl Watch {
     /// How the gang ended, when the tasks of its members have.
     pub fn outcome(&self) -> Option<Outcome> {
         self.host.outcome(END)
+    }
+}
+
+/// A training is not stopped because nobody can read who its ranks are.
+fn note(claim: &RunClaim, gang: GangState) {
+    if let Err(e) = claim.note(|record| record.gang = Some(gang)) {
+        log::warn!("who the ranks are cannot be noted: {e}");
     }
 }
 

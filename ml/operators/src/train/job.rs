@@ -42,7 +42,8 @@ pub struct GangOptions {
     /// Folder or URL that rows are spooled to, which all ranks must see; if not given, beside the model, or, where
     /// the ranks are threads of this process, the session's folder for temporary files.
     pub spool: Option<String>,
-    /// With fewer ranks a training that has lost some waits; if not given, it goes on with any. A ring needs all.
+    /// With so many ranks a training begins where there is no room for all; the others join when there is. With fewer
+    /// it waits. If not given, it begins with all, and goes on with any. A ring needs all.
     pub min_ranks: Option<usize>,
     /// Times that a rank may be started anew after its machine has failed it.
     pub max_rank_restarts: u32,
@@ -120,6 +121,19 @@ fn refused(option: &str, reason: String) -> Error {
     voxelflow_stage::Error::OptionValue { what: TRAIN.into(), option: option.to_owned(), reason }.into()
 }
 
+/// Settings that a training may be gone on with changed: none of them is part of what a sample does to the model.
+const MAY_CHANGE: [&str; 9] = [
+    "ranks",
+    "checkpoint_every",
+    "checkpoint_steps",
+    "checkpoint_keep",
+    "parameter_servers",
+    "deadline_seconds",
+    "hold_seconds",
+    "heartbeat_seconds",
+    "heartbeat_timeout_seconds",
+];
+
 /// Name of the operator in messages.
 pub(crate) const TRAIN: &str = "TRAIN MODEL";
 
@@ -178,7 +192,20 @@ impl TrainJob {
 
     /// What distinguishes this training from another one on the same rows.
     pub(crate) fn identity(&self) -> String {
-        let settings = serde_json::to_string(&self.settings).unwrap_or_default();
+        self.identity_with(&serde_json::to_string(&self.settings).unwrap_or_default())
+    }
+
+    /// What distinguishes it from trainings that may go on from its checkpoints: these may have another number of
+    /// ranks, keep other checkpoints, and wait for longer or shorter.
+    pub(crate) fn lineage(&self) -> String {
+        let mut settings = serde_json::to_value(&self.settings).unwrap_or_default();
+        if let Some(settings) = settings.as_object_mut() {
+            settings.retain(|name, _| !MAY_CHANGE.contains(&name.as_str()));
+        }
+        self.identity_with(&settings.to_string())
+    }
+
+    fn identity_with(&self, settings: &str) -> String {
         let options = serde_json::Value::Object(self.options.clone());
         let overlap = self.subject_overlap;
         format!(

@@ -25,7 +25,7 @@ use std::{
     path::PathBuf,
     process,
     sync::{
-        Arc,
+        Arc, OnceLock,
         atomic::{AtomicBool, Ordering},
     },
     thread,
@@ -77,7 +77,7 @@ pub(super) enum Event {
     Started(u64),
     Step(StepRecord),
     Epoch(EpochRecord),
-    /// The rank's work is done; the row is the one that its task will give.
+    /// The rank has ended, and will not be started again; the row is the one that its task will give.
     Done(Box<RankRow>),
 }
 
@@ -111,7 +111,7 @@ impl Event {
         serde_json::from_slice(bytes).inspect_err(|e| log::warn!("a report that cannot be read: {e}")).ok()
     }
 
-    /// Tells `sink`; gives the row of a rank whose work is done.
+    /// Tells `sink`; gives the row of a rank that has ended.
     pub fn tell(self, sink: Option<&dyn ProgressSink>) -> Option<RankRow> {
         match (self, sink) {
             (Self::Done(row), _) => return Some(*row),
@@ -141,13 +141,33 @@ fn run(task: GangTask) -> BoxFuture<'static, PlanResult<RecordBatch>> {
             _ => Work::Rank(Box::new(rank(&orders, &task).await?)),
         };
         let cancelled = Arc::clone(&task.cancelled);
-        on_a_thread(format!("{} rank {}", orders.model, task.member), me.task.clone(), move || match work {
-            Work::Shards => me.serve(&orders, &seat, &cancelled),
-            Work::Rank(rank) => me.train(&rank, &orders, &seat, &cancelled),
-        })
-        .await??
-        .to_batch()
+        let abandoned = AbandonOnDrop::default();
+        let line = Arc::clone(&abandoned.0);
+        let row =
+            on_a_thread(
+                format!("{} rank {}", orders.model, task.member),
+                me.task.clone(),
+                move || match work {
+                    Work::Shards => me.serve(&orders, &seat, &cancelled),
+                    Work::Rank(rank) => me.train(&rank, &orders, &seat, &cancelled, &line),
+                },
+            )
+            .await?;
+        row?.to_batch()
     })
+}
+
+/// Ends a rank when its task is dropped, also while it waits for others.
+#[derive(Default)]
+struct AbandonOnDrop(Arc<OnceLock<Line>>);
+
+impl Drop for AbandonOnDrop {
+    fn drop(&mut self) {
+        // One that has ended does not listen.
+        if let Some(line) = self.0.get() {
+            line.abandon();
+        }
+    }
 }
 
 /// What a member does.
@@ -234,12 +254,14 @@ impl Me {
         orders: &Orders,
         seat: &Seat,
         cancelled: &Arc<AtomicBool>,
+        known_as: &OnceLock<Line>,
     ) -> PlanResult<RankRow> {
         let membership = match enter(&orders.invitation, seat) {
             Ok(membership) => membership,
             Err(e) => return self.ended(self.failed(&Error::from(voxelflow_stage::Error::from(e))), 0, 0),
         };
         let line = membership.line();
+        let _ = known_as.set(line.clone());
         let mut gang = Gang {
             sync: Box::new(membership),
             settings: orders.settings.clone(),
@@ -264,13 +286,20 @@ impl Me {
             Ok(Err(error)) => (self.failed(&error), 0),
             Err(panic) => (self.panicked(&*panic), 0),
         };
-        if let Ending::Failed(failure) = &ending {
-            line.fail(failure.reason.clone(), failure.is_permanent(), failure.log.clone());
-        }
-        if matches!(ending, Ending::Trained { .. }) {
+        let failure = match &ending {
+            Ending::Failed(failure) => Some(failure),
+            _ => None,
+        };
+        // What has taken the task away, the launcher knows better.
+        let permanent =
+            failure.is_none_or(|failure| failure.is_permanent() && !cancelled.load(Ordering::Relaxed));
+        if permanent {
             // The driver need not wait for the cluster to notice that the tasks of lost members are gone.
             let row = self.row(ending.clone(), samples, bytes_sent);
             Reporter(line.clone()).send(&Event::Done(Box::new(row)));
+        }
+        if let Some(failure) = failure {
+            line.fail(failure.reason.clone(), permanent, failure.log.clone());
         }
         // The others learn at once that this one has ended.
         drop(gang);

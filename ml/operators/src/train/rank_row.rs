@@ -130,6 +130,8 @@ impl FailureCause {
                 Self::Cancelled
             }
             voxelflow_stage::Error::Sync(e) if e.is_consequence() => Self::Consequence,
+            // Whoever was waited for did not come: another attempt would wait for the same.
+            voxelflow_stage::Error::Sync(Sync::Deadline { .. }) => Self::Consequence,
             voxelflow_stage::Error::Sync(
                 Sync::NotFinite { .. } | Sync::Length { .. } | Sync::Order { .. },
             ) => Self::Training,

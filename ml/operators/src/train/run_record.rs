@@ -1,8 +1,8 @@
 //! A training that runs, noted beside its model's folder: a driver that is started again finds what its
-//! predecessor has left, and two drivers do not train into one folder.
+//! predecessor has left, two drivers do not train into one folder, and people find which process is which rank.
 //!
 //! ```text
-//!   .dca.run.json   whose training it is, its job on the cluster, its spooled rows; removed when it ends
+//!   .dca.run.json   whose training it is, its job on the cluster, its spooled rows, its gang; removed when it ends
 //! ```
 
 use super::rank::host_name;
@@ -17,9 +17,11 @@ use std::{
     process,
     sync::{LazyLock, Mutex, MutexGuard, PoisonError},
 };
+use voxelflow_dataset::PlanRunner;
+use voxelflow_sync::protocol::GangState;
 
 /// What is noted of a training.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct RunRecord {
     /// Its driver.
     driver: Driver,
@@ -29,6 +31,8 @@ pub(super) struct RunRecord {
     pub writing: Option<PathBuf>,
     /// Its gang's job on the cluster.
     pub job: Option<String>,
+    /// The members of its gang, with their processes, as they were when one came or went last.
+    pub gang: Option<GangState>,
 }
 
 /// A process that drives a training.
@@ -69,11 +73,33 @@ fn boot() -> String {
     fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default().trim().to_owned()
 }
 
+/// Ends the jobs on `runner`'s cluster of trainings into folders of `models` whose drivers have died on this machine:
+/// their ranks wait for them, and have slots that whoever starts anew needs. What cannot be ended leaves by itself.
+pub async fn end_cut_off(models: &Path, runner: &dyn PlanRunner) {
+    for job in cut_off(models) {
+        match runner.cancel(&job).await {
+            Ok(()) => log::info!("job {job} is ended: the driver of its training has died"),
+            Err(e) => log::warn!("job {job} of a training whose driver has died cannot be ended: {e}"),
+        }
+    }
+}
+
+/// Jobs of trainings into folders of `models` whose drivers have died on this machine.
+fn cut_off(models: &Path) -> Vec<String> {
+    let notes = fs::read_dir(models).into_iter().flatten().flatten().map(|entry| entry.path());
+    let notes = notes.filter(|path| path.to_string_lossy().ends_with(NOTE));
+    let records = notes.filter_map(|note| serde_json::from_slice::<RunRecord>(&fs::read(note).ok()?).ok());
+    records.filter(|record| record.driver.lives() == Some(false)).filter_map(|record| record.job).collect()
+}
+
+/// What the name of a note ends with.
+const NOTE: &str = ".run.json";
+
 /// The right to train into a folder, and the note of it; both end when it is dropped.
 #[derive(Debug)]
 pub(super) struct RunClaim {
     path: PathBuf,
-    record: RunRecord,
+    record: Mutex<RunRecord>,
 }
 
 /// Notes of trainings of this process: their drivers live, but they are not all the same training.
@@ -91,7 +117,7 @@ impl RunClaim {
     pub fn take(model: &Path) -> Result<(Self, Option<RunRecord>)> {
         let model = std::path::absolute(model).map_err(|e| unwritable(model, &e))?;
         let name = model.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        let path = model.with_file_name(format!(".{name}.run.json"));
+        let path = model.with_file_name(format!(".{name}{NOTE}"));
         let left = fs::read(&path).ok().and_then(|bytes| serde_json::from_slice::<RunRecord>(&bytes).ok());
         let busy = |whose: String| Error::ModelFolder {
             path: model.display().to_string(),
@@ -108,9 +134,9 @@ impl RunClaim {
         if !own().insert(path.clone()) {
             return Err(busy("this program".into()));
         }
-        let record = RunRecord { driver: Driver::this(), spool: None, writing: None, job: None };
-        let claim = Self { path, record };
-        claim.write()?;
+        let record = RunRecord { driver: Driver::this(), spool: None, writing: None, job: None, gang: None };
+        let claim = Self { path, record: Mutex::new(record) };
+        claim.note(|_| {})?;
         Ok((claim, left))
     }
 
@@ -118,17 +144,18 @@ impl RunClaim {
     ///
     /// # Errors
     /// A note that cannot be written.
-    pub fn note(&mut self, change: impl FnOnce(&mut RunRecord)) -> Result<()> {
-        change(&mut self.record);
-        self.write()
+    pub fn note(&self, change: impl FnOnce(&mut RunRecord)) -> Result<()> {
+        let mut record = self.record.lock().unwrap_or_else(PoisonError::into_inner);
+        change(&mut record);
+        self.write(&record)
     }
 
-    fn write(&self) -> Result<()> {
+    fn write(&self, record: &RunRecord) -> Result<()> {
         let failed = |e: std::io::Error| unwritable(&self.path, &e);
         let partial = self.path.with_extension("json.partial");
         let mut options = fs::OpenOptions::new();
         let options = options.write(true).create(true).truncate(true).mode(0o600);
-        let text = serde_json::to_vec_pretty(&self.record).map_err(|e| failed(e.into()))?;
+        let text = serde_json::to_vec_pretty(record).map_err(|e| failed(e.into()))?;
         let mut file = options.open(&partial).map_err(failed)?;
         file.write_all(&text).and_then(|()| fs::rename(&partial, &self.path)).map_err(failed)
     }
@@ -157,7 +184,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let model = folder.path().join("dca");
         let note = folder.path().join(".dca.run.json");
-        let (mut claim, left) = RunClaim::take(&model).unwrap();
+        let (claim, left) = RunClaim::take(&model).unwrap();
         assert_eq!(left, None);
         claim.note(|record| record.job = Some("xyz".into())).unwrap();
         assert_eq!(fs::metadata(&note).unwrap().permissions().mode() & 0o777, 0o600);
@@ -177,6 +204,7 @@ mod tests {
             spool: Some("rows".into()),
             writing: None,
             job: Some("xyz".into()),
+            gang: None,
         };
         let mut child = process::Command::new("sleep").arg("60").spawn().unwrap();
         let driver = Driver { pid: child.id(), began: began(child.id()), ..Driver::this() };
@@ -184,8 +212,10 @@ mod tests {
         fs::write(&note, &text).unwrap();
         let busy = RunClaim::take(&model).unwrap_err().to_string();
         assert!(busy.contains(&format!("process {} of this machine", child.id())), "{busy}");
+        assert!(cut_off(folder.path()).is_empty());
         child.kill().unwrap();
         child.wait().unwrap();
+        assert_eq!(cut_off(folder.path()), ["xyz"]);
         let (claim, left) = RunClaim::take(&model).unwrap();
         assert_eq!(left, Some(record(driver.clone())));
         drop(claim);
