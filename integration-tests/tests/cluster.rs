@@ -1,22 +1,17 @@
 //! The same work in one process and on a cluster of real processes.
 
-use crate::program::{Ended, files_below, program, root, voxelflow};
+use crate::{
+    cluster_by_hand::{Cluster, Setup},
+    processes::wait_for,
+    program::{Ended, files_below, program, voxelflow},
+};
 use std::{
     fs,
     io::{BufRead, BufReader},
     path::Path,
-    process::{Child, Command, Stdio},
+    process::Stdio,
     time::{Duration, Instant},
 };
-
-/// Waits until `done`, which must come before long.
-fn until(what: &str, mut done: impl FnMut() -> bool) {
-    let by = Instant::now() + Duration::from_secs(30);
-    while !done() {
-        assert!(Instant::now() < by, "waited 30 s for {what}");
-        std::thread::sleep(Duration::from_millis(20));
-    }
-}
 
 /// A table of `rows` rows in `files` files: n, g = n mod 13, v = n / 2.
 fn table(folder: &Path, rows: i64, files: usize) -> String {
@@ -134,59 +129,16 @@ fn a_pipeline_of_images_gives_the_same_files_on_executors() {
     assert_eq!(there.2, here.2, "what was counted comes back");
 }
 
-/// A part of a cluster, started by hand as an administrator does.
-struct Part {
-    child: Child,
-    ready: String,
-}
-
-impl Part {
-    fn start(mut command: Command) -> Self {
-        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
-        let mut line = String::new();
-        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
-        let ready: serde_json::Value =
-            serde_json::from_str(&line).unwrap_or_else(|e| panic!("{e}: `{line}`"));
-        Self { child, ready: ready["ready"].as_str().unwrap().to_owned() }
-    }
-
-    fn scheduler(of: &str) -> Self {
-        let mut command = program(of);
-        command.args(["scheduler", "--port", "0", "--child"]);
-        Self::start(command)
-    }
-
-    fn executor(of: &str, scheduler: &Self, work: &Path) -> Self {
-        let mut command = program(of);
-        command
-            .args(["executor", "--child", "--slots", "2", "--scheduler", &scheduler.url(), "--work-dir"])
-            .arg(work);
-        Self::start(command)
-    }
-
-    fn url(&self) -> String {
-        format!("df://{}", self.ready)
-    }
-}
-
-impl Drop for Part {
-    fn drop(&mut self) {
-        drop(self.child.kill());
-        drop(self.child.wait());
-    }
-}
-
 #[test]
 fn a_cluster_that_is_there_serves_programs_of_its_build_and_refuses_others() {
-    let folder = tempfile::tempdir().unwrap();
-    let scheduler = Part::scheduler("voxelflow");
-    let _executor = Part::executor("voxelflow", &scheduler, &folder.path().join("work"));
-    let url = scheduler.url();
+    let mut cluster = Cluster::start(&Setup::default());
+    cluster.add(1, 2);
+    let url = cluster.url.clone();
     for _ in 0..2 {
         let ended = sql("SELECT sum(value) AS sum FROM generate_series(1, 100)", &["--cluster", &url]);
         assert_eq!(ended.expect_code(0).stdout, "sum\n5050\n");
     }
-    let out = folder.path().join("out");
+    let out = cluster.work.path().join("out");
     let other = program("verbs").env("VOXELFLOW_OUT", out).env("VOXELFLOW_CLUSTER", &url).output().unwrap();
     let refusal = Ended::from(other).expect_code(1).stderr;
     assert!(refusal.contains("refused the plan") && refusal.contains("from the same program"), "{refusal}");
@@ -209,23 +161,19 @@ fn what_cannot_be_reached_or_must_not_be_is_told() {
 
 #[test]
 fn a_lost_scheduler_is_noticed_and_a_dropped_job_cancelled() {
-    let folder = tempfile::tempdir().unwrap();
-    let mut scheduler = Part::scheduler("voxelflow");
-    let _executor = Part::executor("voxelflow", &scheduler, &folder.path().join("work"));
+    let mut cluster = Cluster::start(&Setup::default());
+    cluster.add(1, 2);
     // It takes long enough to be interrupted.
     let slow = "SELECT count(*) FROM generate_series(1, 3000000) a, generate_series(1, 1000000) b WHERE (a.value * b.value) % 7 = 3";
     let mut driver = program("voxelflow");
-    driver
-        .args(["sql", slow, "--cluster", &scheduler.url()])
-        .env("VOXELFLOW_LOG", "info")
-        .stderr(Stdio::piped());
+    driver.args(["sql", slow, "--cluster", &cluster.url]).env("VOXELFLOW_LOG", "info").stderr(Stdio::piped());
     let mut driver = driver.spawn().unwrap();
     let mut lines = BufReader::new(driver.stderr.take().unwrap()).lines().map_while(Result::ok);
     assert!(
         lines.by_ref().any(|line| line.contains("job ") && line.contains(" runs on ")),
         "no job was submitted"
     );
-    scheduler.child.kill().unwrap();
+    cluster.kill_scheduler();
     let killed = Instant::now();
     let rest: Vec<String> = lines.collect();
     assert_eq!(driver.wait().unwrap().code(), Some(1), "{rest:?}");
@@ -235,15 +183,20 @@ fn a_lost_scheduler_is_noticed_and_a_dropped_job_cancelled() {
 }
 
 #[test]
-fn executors_end_with_the_driver_that_was_killed() {
-    let mut driver = program("voxelflow");
+fn executors_end_with_the_driver_that_was_killed_and_its_files_with_the_next_one() {
+    let temporary = tempfile::tempdir().unwrap();
+    let driver = |query: &str| {
+        let mut driver = program("voxelflow");
+        driver.args(["sql", query, "--executors", "2"]);
+        driver.env("TMPDIR", temporary.path()).env("VOXELFLOW_LOG", "info");
+        driver
+    };
     let slow = "SELECT count(*) FROM generate_series(1, 3000000) a, generate_series(1, 1000000) b WHERE (a.value * b.value) % 7 = 3";
-    driver.args(["sql", slow, "--executors", "2"]).env("VOXELFLOW_LOG", "info").stderr(Stdio::piped());
-    let mut driver = driver.spawn().unwrap();
-    let mut lines = BufReader::new(driver.stderr.take().unwrap()).lines().map_while(Result::ok);
+    let mut killed = driver(slow).stderr(Stdio::piped()).spawn().unwrap();
+    let mut lines = BufReader::new(killed.stderr.take().unwrap()).lines().map_while(Result::ok);
     assert!(lines.any(|line| line.contains("job ") && line.contains(" runs on ")), "no job was submitted");
     let children = || {
-        let own = driver.id().to_string();
+        let own = killed.id().to_string();
         let all = fs::read_dir("/proc").unwrap().flatten().filter_map(|entry| {
             let stat = fs::read_to_string(entry.path().join("stat")).ok()?;
             let parent = stat.rsplit_once(") ")?.1.split_whitespace().nth(1)?.to_owned();
@@ -253,8 +206,17 @@ fn executors_end_with_the_driver_that_was_killed() {
     };
     let started = children();
     assert_eq!(started.len(), 3, "a scheduler and two executors: {started:?}");
-    driver.kill().unwrap();
-    driver.wait().unwrap();
-    until("the parts of the cluster to end", || started.iter().all(|process| !process.exists()));
-    assert!(root().exists());
+    killed.kill().unwrap();
+    killed.wait().unwrap();
+    wait_for("the parts of the cluster to end", || {
+        started.iter().all(|process| !process.exists()).then_some(())
+    });
+    let folders = || {
+        let names =
+            fs::read_dir(temporary.path()).unwrap().map(|e| e.unwrap().file_name().into_string().unwrap());
+        names.filter(|name| name.starts_with("voxelflow-cluster-")).count()
+    };
+    assert_eq!(folders(), 1, "nobody was left to remove it");
+    Ended::from(driver("SELECT 1").output().unwrap()).expect_code(0);
+    assert_eq!(folders(), 0);
 }

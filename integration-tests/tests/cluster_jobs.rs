@@ -1,93 +1,25 @@
 //! A cluster of real processes: which members of gangs ran, why jobs wait, and how they are ended.
 
-use crate::program::{Ended, program, voxelflow};
+use crate::{
+    cluster_by_hand::{Cluster, Setup, strings},
+    processes::{Running, command, wait_for},
+    program::{Ended, program},
+};
 use serde_json::Value;
 use std::{
     collections::BTreeSet,
-    io::{BufRead, BufReader},
     path::Path,
-    process::{Child, Command, Stdio},
+    process::{Command, Stdio},
     time::{Duration, Instant},
 };
-use tempfile::TempDir;
 
 const PROBE: &str = "gang_probe";
-const LIMIT: Duration = Duration::from_secs(60);
 
-/// A scheduler and executors of the probe's build, which end with the test.
-struct Cluster {
-    url: String,
-    parts: Vec<Child>,
-    work: TempDir,
-}
-
-impl Drop for Cluster {
-    fn drop(&mut self) {
-        for part in &mut self.parts {
-            let _ = part.kill();
-            let _ = part.wait();
-        }
-    }
-}
-
-impl Cluster {
-    fn start(executors: usize, slots: usize) -> Self {
-        let work = tempfile::tempdir().unwrap();
-        let mut cluster = Self { url: String::new(), parts: Vec::new(), work };
-        let address = cluster.start_part(&["scheduler", "--port", "0"]);
-        cluster.url = format!("df://{address}");
-        for executor in 0..executors {
-            let (url, slots) = (cluster.url.clone(), slots.to_string());
-            let folder = cluster.work.path().join(format!("executor-{executor}"));
-            let folder = folder.to_str().unwrap();
-            cluster.start_part(&["executor", "--scheduler", &url, "--slots", &slots, "--work-dir", folder]);
-        }
-        cluster
-    }
-
-    /// Starts a part and gives what it says when it is ready.
-    fn start_part(&mut self, arguments: &[&str]) -> String {
-        let mut command = program(PROBE);
-        command.args(arguments).arg("--child").stdin(Stdio::piped()).stdout(Stdio::piped());
-        let mut part = command.spawn().unwrap();
-        let mut line = String::new();
-        BufReader::new(part.stdout.as_mut().unwrap()).read_line(&mut line).unwrap();
-        self.parts.push(part);
-        let ready: Value =
-            serde_json::from_str(&line).unwrap_or_else(|e| panic!("{arguments:?}: `{line}`: {e}"));
-        ready["ready"].as_str().unwrap().to_owned()
-    }
-
-    /// The probe as a driver of this cluster.
-    fn probe(&self, arguments: &[&str]) -> Command {
-        let mut command = program(PROBE);
-        command.args(arguments).env("VOXELFLOW_CLUSTER", &self.url).env("VOXELFLOW_OUT", self.work.path());
-        command
-    }
-
-    fn ask(&self, arguments: &[&str]) -> Ended {
-        voxelflow(arguments.iter().copied().chain(["--cluster", &self.url]))
-    }
-
-    /// Waits for a job that `which` picks.
-    fn job(&self, what: &str, which: impl Fn(&Value) -> bool) -> Value {
-        wait_for(what, || {
-            let jobs = self.ask(&["jobs", "--json"]).expect_code(0).stdout;
-            jobs.lines().map(|line| serde_json::from_str(line).unwrap()).find(&which)
-        })
-    }
-}
-
-#[track_caller]
-fn wait_for<T>(what: &str, mut done: impl FnMut() -> Option<T>) -> T {
-    let until = Instant::now() + LIMIT;
-    loop {
-        if let Some(found) = done() {
-            return found;
-        }
-        assert!(Instant::now() < until, "waited {LIMIT:?} for {what}");
-        std::thread::sleep(Duration::from_millis(50));
-    }
+/// A cluster of the probe's build.
+fn probes(executors: usize, slots: usize) -> Cluster {
+    let mut cluster = Cluster::start(&Setup { program: PROBE, ..Setup::default() });
+    cluster.add(executors, slots);
+    cluster
 }
 
 fn gang(members: usize, at_least: usize, kind: &str, deadline: &str, folder: &Path) -> Vec<String> {
@@ -110,10 +42,6 @@ fn runs_once(mut command: Command, members: usize, folder: &Path) -> BTreeSet<u6
     rows.iter().map(|row| row["process"].as_u64().unwrap()).collect()
 }
 
-fn strings(arguments: &[String]) -> Vec<&str> {
-    arguments.iter().map(String::as_str).collect()
-}
-
 #[test]
 fn every_member_of_a_gang_runs_once_in_one_process() {
     for members in [1, 2, 3, 5] {
@@ -127,22 +55,22 @@ fn every_member_of_a_gang_runs_once_in_one_process() {
 
 #[test]
 fn every_member_of_a_gang_runs_once_on_a_cluster_and_all_of_them_together() {
-    let cluster = Cluster::start(2, 3);
+    let cluster = probes(2, 3);
     for members in [1, 2, 3, 5] {
         let folder = tempfile::tempdir().unwrap();
         let arguments = gang(members, members, "strict", "20", folder.path());
-        let processes = runs_once(cluster.probe(&strings(&arguments)), members, folder.path());
+        let processes = runs_once(cluster.driver(&strings(&arguments)), members, folder.path());
         assert_eq!(processes.len(), members.min(2), "members are spread over the executors");
     }
 }
 
 #[test]
 fn a_strict_gang_without_room_says_why_and_is_given_up_and_an_elastic_one_runs() {
-    let cluster = Cluster::start(1, 2);
+    let cluster = probes(1, 2);
     let folder = tempfile::tempdir().unwrap();
     let arguments = gang(3, 3, "strict", "4", folder.path());
     let waiting =
-        cluster.probe(&strings(&arguments)).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        cluster.driver(&strings(&arguments)).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let job = cluster.job("a job that waits", |job| job["phase"] == "running");
     let id = job["id"].as_str().unwrap();
     let why = cluster.ask(&["why-waiting", id]).expect_code(0).stdout;
@@ -159,17 +87,17 @@ fn a_strict_gang_without_room_says_why_and_is_given_up_and_an_elastic_one_runs()
 
     // Two of three are enough: the third runs when one of them has left.
     let arguments = gang(3, 2, "elastic", "20", folder.path());
-    runs_once(cluster.probe(&strings(&arguments)), 3, folder.path());
+    runs_once(cluster.driver(&strings(&arguments)), 3, folder.path());
 }
 
 #[test]
 fn a_gang_waits_for_others_and_starts_when_they_end() {
-    let cluster = Cluster::start(1, 2);
+    let cluster = probes(1, 2);
     let (ticks, folder) = (cluster.work.path().join("ticks"), tempfile::tempdir().unwrap());
-    let mut slow = cluster.probe(&["slow", ticks.to_str().unwrap()]).stderr(Stdio::null()).spawn().unwrap();
+    let mut slow = cluster.driver(&["slow", ticks.to_str().unwrap()]).stderr(Stdio::null()).spawn().unwrap();
     let busy = cluster.job("the slow job at work", |job| job["tasks"]["running"] == 2);
     let arguments = gang(2, 2, "strict", "60", folder.path());
-    let gang = cluster.probe(&strings(&arguments)).stdout(Stdio::piped()).spawn().unwrap();
+    let gang = cluster.driver(&strings(&arguments)).stdout(Stdio::piped()).spawn().unwrap();
     let waits =
         cluster.job("a gang that waits", |job| job["tasks"]["waiting"] == 2 && job["id"] != busy["id"]);
     let why = cluster.ask(&["why-waiting", waits["id"].as_str().unwrap()]).expect_code(0).stdout;
@@ -183,9 +111,9 @@ fn a_gang_waits_for_others_and_starts_when_they_end() {
 
 #[test]
 fn a_job_that_takes_long_is_cancelled_within_seconds() {
-    let cluster = Cluster::start(2, 2);
+    let cluster = probes(2, 2);
     let ticks = cluster.work.path().join("ticks");
-    let mut slow = cluster.probe(&["slow", ticks.to_str().unwrap()]);
+    let mut slow = cluster.driver(&["slow", ticks.to_str().unwrap()]);
     let slow = slow.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let ticked = || std::fs::metadata(&ticks).map_or(0, |file| file.len());
     wait_for("the job at work", || (ticked() >= 8).then_some(()));
@@ -214,10 +142,10 @@ fn a_job_that_takes_long_is_cancelled_within_seconds() {
 
 #[test]
 fn log_lines_of_members_are_read_at_the_scheduler() {
-    let cluster = Cluster::start(2, 1);
+    let cluster = probes(2, 1);
     let folder = tempfile::tempdir().unwrap();
     let arguments = gang(2, 2, "strict", "20", folder.path());
-    runs_once(cluster.probe(&strings(&arguments)), 2, folder.path());
+    runs_once(cluster.driver(&strings(&arguments)), 2, folder.path());
     let job = cluster.job("the job", |job| job["phase"] == "done");
     let id = job["id"].as_str().unwrap();
     wait_for("the lines of both members", || {
@@ -231,6 +159,24 @@ fn log_lines_of_members_are_read_at_the_scheduler() {
 }
 
 #[test]
+fn a_log_is_followed_to_the_end_of_its_job() {
+    let mut cluster = probes(1, 1);
+    let folder = tempfile::tempdir().unwrap();
+    let arguments = gang(2, 2, "strict", "60", folder.path());
+    let driver = Running::start(cluster.driver(&strings(&arguments)));
+    let job = cluster.job("a job that waits", |job| job["phase"] == "running");
+    let job = job["id"].as_str().unwrap();
+    let (url, follow) = (cluster.url.clone(), ["logs", job, "--follow", "--cluster"]);
+    let follower = Running::start(command("voxelflow", &[&follow[..], &[&url]].concat(), None));
+    cluster.why_waiting(job, "waits for 2 slots");
+    cluster.add(1, 1);
+    driver.succeed();
+    // It ends by itself, with all that was said after it had begun.
+    let said = follower.succeed();
+    assert!(said.contains("member 0 is here") && said.contains("member 1 is here"), "{said}");
+}
+
+#[test]
 fn a_panic_in_a_function_names_it_and_its_partition() {
     let says = |ended: &Ended| {
         let expected =
@@ -238,6 +184,6 @@ fn a_panic_in_a_function_names_it_and_its_partition() {
         expected.iter().for_each(|part| assert!(ended.stderr.contains(part), "{part}: {}", ended.stderr));
     };
     says(&Ended::from(program(PROBE).arg("panic").output().unwrap()).expect_code(1));
-    let cluster = Cluster::start(2, 1);
-    says(&Ended::from(cluster.probe(&["panic"]).output().unwrap()).expect_code(1));
+    let cluster = probes(2, 1);
+    says(&Ended::from(cluster.driver(&["panic"]).output().unwrap()).expect_code(1));
 }

@@ -1,15 +1,27 @@
 //! One binary for all integration tests.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
+mod bids;
 mod cluster;
+mod cluster_access;
+mod cluster_by_hand;
 mod cluster_jobs;
+mod cluster_membership;
+mod cluster_network;
 mod cluster_nodes;
+mod cluster_queues;
+mod cluster_resume;
 mod cluster_training;
 mod commands;
+mod counting;
 mod deploy;
 mod example_01;
 mod layers;
+mod processes;
 mod program;
+#[path = "../../connectors/storage/tests/servers/mod.rs"]
+mod servers;
+mod stores;
 mod taken_up;
 mod unchanged;
 mod whole_brain;

@@ -38,9 +38,17 @@ fn table(location: &Path, mask: &str) -> String {
 /// Runs `text`; it must be refused with all of `said`, and no table, model or map may be there.
 #[track_caller]
 fn refused(text: &str, said: &[&str]) {
-    let out = tempfile::tempdir().unwrap();
-    let out = out.path().join("out");
-    let ended = run_text(text, &out).expect_code(2);
+    refused_on(&[], text, said);
+}
+
+/// The same, where `flags` say.
+#[track_caller]
+fn refused_on(flags: &[&str], text: &str, said: &[&str]) {
+    let folder = tempfile::tempdir().unwrap();
+    let (file, out) = (folder.path().join("wrong.vf"), folder.path().join("out"));
+    fs::write(&file, text).unwrap();
+    let run = ["run", file.to_str().unwrap(), "--out", out.to_str().unwrap()];
+    let ended = voxelflow(run.iter().chain(flags)).expect_code(2);
     for words in said {
         assert!(ended.stderr.contains(words), "`{words}` is missing in\n{}", ended.stderr);
     }
@@ -90,6 +98,8 @@ fn a_voxel_that_is_not_a_number() {
             + &format!("CREATE TABLE series AS SELECT * FROM clean(bold, detrend => true{option});")
     };
     refused(&clean(""), &["NaN", "voxel", "21", "not_finite"]);
+    // Found by an executor, it is the user's to mend all the same.
+    refused_on(&["--executors", "1"], &clean(""), &["NaN", "voxel", "21", "not_finite"]);
 
     let out = tempfile::tempdir().unwrap();
     let ended = run_text(&clean(", not_finite => 'drop'"), out.path()).expect_code(0);

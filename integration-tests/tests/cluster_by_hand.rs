@@ -1,0 +1,168 @@
+//! A scheduler and executors, started by hand as an administrator does; they end with the test.
+
+use crate::{
+    processes::{Part, command, wait_for},
+    program::{Ended, program, voxelflow},
+};
+use serde_json::Value;
+use std::{
+    fs::{self, Permissions},
+    os::unix::fs::PermissionsExt,
+    path::PathBuf,
+    process::Command,
+};
+use tempfile::TempDir;
+
+/// The byte of a test cluster's key, 32 times.
+pub const KEY_BYTE: &str = "5c";
+
+/// How a cluster is started.
+#[derive(Default)]
+pub struct Setup<'a> {
+    /// The program of its parts; `voxelflow` if empty.
+    pub program: &'static str,
+    /// Whether it has a key.
+    pub key: bool,
+    /// Further flags of the scheduler.
+    pub scheduler: &'a [&'a str],
+    /// `VOXELFLOW_LOG` of its parts.
+    pub log: &'a str,
+}
+
+pub struct Cluster {
+    pub url: String,
+    /// Folder of its files.
+    pub work: TempDir,
+    /// In the order in which they were started.
+    pub executors: Vec<Part>,
+    scheduler: Part,
+    program: &'static str,
+    key: Option<PathBuf>,
+    level: String,
+    log_files: usize,
+}
+
+impl Cluster {
+    pub fn start(setup: &Setup<'_>) -> Self {
+        let work = tempfile::tempdir().unwrap();
+        let key = setup.key.then(|| {
+            let key = work.path().join("cluster.key");
+            fs::write(&key, KEY_BYTE.repeat(32)).unwrap();
+            fs::set_permissions(&key, Permissions::from_mode(0o600)).unwrap();
+            key
+        });
+        let program = if setup.program.is_empty() { "voxelflow" } else { setup.program };
+        let level = if setup.log.is_empty() { "info" } else { setup.log };
+        let mut arguments = vec!["scheduler", "--port", "0"];
+        arguments.extend(setup.scheduler);
+        let arguments = with_key(&arguments, key.as_ref());
+        let mut scheduler = command(program, &strings(&arguments), None);
+        scheduler.env("VOXELFLOW_LOG", level);
+        let scheduler = Part::start(scheduler, &work.path().join("scheduler.log"));
+        let (url, level) = (format!("df://{}", scheduler.ready), level.to_owned());
+        Self { url, work, executors: Vec::new(), scheduler, program, key, level, log_files: 0 }
+    }
+
+    /// With a key, and `executors` of one slot.
+    pub fn with_key(executors: usize) -> Self {
+        let mut cluster = Self::start(&Setup { key: true, ..Setup::default() });
+        cluster.add(executors, 1);
+        cluster
+    }
+
+    /// Adds `executors` of so many `slots`.
+    pub fn add(&mut self, executors: usize, slots: usize) {
+        (0..executors).for_each(|_| self.executor(&["--slots", &slots.to_string()], None));
+    }
+
+    /// Adds an executor with these flags, in another namespace of the network if one is named.
+    pub fn executor(&mut self, flags: &[&str], namespace: Option<&str>) {
+        let number = self.executors.len();
+        let work = self.work.path().join(format!("executor-{number}"));
+        let (url, log) = (self.url.clone(), self.next_log(&format!("executor-{number}")));
+        let mut arguments = vec!["executor", "--scheduler", &url, "--work-dir", work.to_str().unwrap()];
+        arguments.extend(flags);
+        let arguments = with_key(&arguments, self.key.as_ref());
+        let mut executor = command(self.program, &strings(&arguments), namespace);
+        executor.env("VOXELFLOW_LOG", &self.level);
+        self.executors.push(Part::start(executor, &log));
+    }
+
+    fn next_log(&mut self, part: &str) -> PathBuf {
+        self.log_files += 1;
+        self.work.path().join(format!("{part}-{}.log", self.log_files))
+    }
+
+    /// Kills the scheduler; its memory is lost with it.
+    pub fn kill_scheduler(&mut self) {
+        self.scheduler.kill();
+    }
+
+    /// Kills the scheduler and starts one at the same address.
+    pub fn restart_scheduler(&mut self) {
+        self.kill_scheduler();
+        let port = self.url.rsplit(':').next().unwrap().to_owned();
+        let log = self.next_log("scheduler");
+        let arguments = with_key(&["scheduler", "--port", &port], self.key.as_ref());
+        self.scheduler = Part::start(command(self.program, &strings(&arguments), None), &log);
+    }
+
+    /// Flags of a driver.
+    pub fn flags(&self) -> Vec<String> {
+        let key = self.key.iter().flat_map(|key| ["--cluster-key".into(), key.display().to_string()]);
+        ["--cluster".to_owned(), self.url.clone()].into_iter().chain(key).collect()
+    }
+
+    /// What the command line asks the cluster.
+    pub fn ask(&self, arguments: &[&str]) -> Ended {
+        let flags = self.flags();
+        voxelflow(arguments.iter().copied().chain(strings(&flags)))
+    }
+
+    /// A driver program of this cluster.
+    pub fn driver(&self, arguments: &[&str]) -> Command {
+        let mut command = program(self.program);
+        command.args(arguments).env("VOXELFLOW_CLUSTER", &self.url).env("VOXELFLOW_OUT", self.work.path());
+        command
+    }
+
+    /// Waits for a job that `which` picks.
+    #[track_caller]
+    pub fn job(&self, what: &str, which: impl Fn(&Value) -> bool) -> Value {
+        wait_for(what, || {
+            let jobs = self.ask(&["jobs", "--json"]).expect_code(0).stdout;
+            jobs.lines().map(|line| serde_json::from_str(line).unwrap()).find(&which)
+        })
+    }
+
+    /// Why `job` waits, as soon as the answer holds `text`.
+    #[track_caller]
+    pub fn why_waiting(&self, job: &str, text: &str) -> String {
+        wait_for(&format!("job {job} to wait because `{text}`"), || {
+            Some(self.ask(&["why-waiting", job]).expect_code(0).stdout).filter(|why| why.contains(text))
+        })
+    }
+
+    /// Slots in use, of all executors.
+    pub fn slots_used(&self) -> u64 {
+        let executors = self.ask(&["jobs", "--list-executors", "--json"]).expect_code(0).stdout;
+        let used = executors.lines().map(|line| {
+            let executor: Value = serde_json::from_str(line).unwrap();
+            executor["slots_used"].as_u64().unwrap()
+        });
+        used.sum()
+    }
+}
+
+fn with_key(arguments: &[&str], key: Option<&PathBuf>) -> Vec<String> {
+    let mut arguments: Vec<String> = arguments.iter().map(|a| (*a).to_owned()).collect();
+    arguments.push("--child".into());
+    if let Some(key) = key {
+        arguments.extend(["--cluster-key".into(), key.display().to_string()]);
+    }
+    arguments
+}
+
+pub fn strings(arguments: &[String]) -> Vec<&str> {
+    arguments.iter().map(String::as_str).collect()
+}
