@@ -1,7 +1,6 @@
 //! One binary for all integration tests.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
-mod bids;
 mod cluster;
 mod cluster_access;
 mod cluster_by_hand;
@@ -19,9 +18,6 @@ mod example_01;
 mod layers;
 mod processes;
 mod program;
-#[path = "../../connectors/storage/tests/servers/mod.rs"]
-mod servers;
-mod stores;
 mod taken_up;
 mod unchanged;
 mod whole_brain;
