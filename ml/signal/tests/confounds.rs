@@ -24,14 +24,14 @@ fn table(name: &str) -> ConfoundTable {
         .unwrap()
 }
 
-/// The components in the order of the file, which `serde_json` does not keep: their names sort alike.
+/// The components that the JSON file lists, in no order.
 fn sidecar(name: &str) -> Vec<CompcorComponent> {
     let json = fixture::json(&format!("confounds/{name}.json"));
     let component = |(name, of): (&String, &Value)| CompcorComponent {
         name: name.clone(),
         mask: of["Mask"].as_str().map(str::to_owned),
     };
-    json.as_object().unwrap().iter().map(component).collect()
+    json.as_object().unwrap().iter().rev().map(component).collect()
 }
 
 fn settings(written: &Value) -> ConfoundSettings {

@@ -69,7 +69,7 @@ fn containing(table: &ConfoundTable, keyword: &str) -> Vec<String> {
     table.names().filter(|n| n.contains(keyword)).map(str::to_owned).collect()
 }
 
-/// The components of each mask in the order of the sidecar, the first `n_compcor` of each.
+/// The components of each mask by ascending number, the first `n_compcor` of each.
 ///
 /// Anatomical components need the sidecar, which alone says from which mask they come; fMRIPrep 21 and later also
 /// name those of one tissue `w_comp_cor_…` and `c_comp_cor_…`.
@@ -85,9 +85,12 @@ fn compcor(
         CompcorKind::TemporalAnatCombined => (true, &["combined"]),
         CompcorKind::TemporalAnatSeparated => (true, &["WM", "CSF"]),
     };
-    let first = |names: Vec<String>| match settings.n_compcor {
-        CompcorCount::All => names,
-        CompcorCount::First(n) => names.into_iter().take(n).collect(),
+    let first = |mut names: Vec<String>| -> Vec<String> {
+        names.sort_by_key(|name| name.rsplit('_').next().and_then(|number| number.parse::<u32>().ok()));
+        if let CompcorCount::First(n) = settings.n_compcor {
+            names.truncate(n);
+        }
+        names
     };
     let mut taken = Vec::new();
     if temporal {

@@ -9,7 +9,7 @@ pub struct ConfoundTable {
     columns: Vec<(String, Vec<Option<f64>>)>,
 }
 
-/// A component of CompCor as the sidecar of the confounds lists it, in its order.
+/// A component of CompCor as the sidecar of the confounds lists it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CompcorComponent {
     /// Name of the column, as `a_comp_cor_00`.
