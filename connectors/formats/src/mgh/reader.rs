@@ -78,7 +78,8 @@ impl MghReader {
     }
 
     /// The repetition time in seconds that stands in the footer, once the last frame was read; `None` where
-    /// there is no footer, where it says 0, and before.
+    /// there is no footer, where it says 0, and before. Programs that sample volumes on surfaces often leave 1 s
+    /// there: what a sidecar says outranks it.
     ///
     /// # Errors
     /// [`Error::RepetitionTime`] for a value outside 0.01 s to 100 s.

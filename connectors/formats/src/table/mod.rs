@@ -4,7 +4,7 @@
 //! ```text
 //!  *.tsv  ──► Table (text, every line numbered) ──► Confounds   all numbers
 //!                                               └─► Events      onset, duration, trial_type
-//!  *.txt  ──► lines of numbers ──► EvFile, MovementRegressors
+//!  *.txt  ──► lines of numbers ──► EvFile, MovementRegressors, UnnamedColumns
 //!  *.bval, *.bvec ──► lines of numbers ──► Gradients
 //! ```
 //!
@@ -18,6 +18,7 @@ mod gradients;
 mod movement;
 mod number_lines;
 mod tsv;
+mod unnamed;
 
 pub use confounds::Confounds;
 pub use ev::{EvEvent, EvFile};
@@ -26,3 +27,4 @@ pub use gradients::Gradients;
 pub use movement::MovementRegressors;
 pub use tsv::Table;
 pub(crate) use tsv::open;
+pub use unnamed::UnnamedColumns;

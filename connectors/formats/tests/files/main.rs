@@ -3,8 +3,12 @@
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod cifti;
+#[path = "../damage/mod.rs"]
+mod damage;
 mod gifti;
+mod malformed;
 mod mgh;
+mod mutations;
 mod npy;
 
 use serde_json::Value;

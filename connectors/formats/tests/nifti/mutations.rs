@@ -1,49 +1,9 @@
 //! Damaged files: a bounded, deterministic companion of the fuzz target in `connectors/formats/fuzz`.
 //! Whatever the bytes are, the reader neither panics nor takes memory for data that are not there.
 
+use crate::damage::{LARGEST, Random, mutate};
 use crate::image_bytes::{Image, gzip, open};
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::cell::Cell;
 use voxelflow_formats::DataType;
-
-/// Notes the largest allocation of each thread.
-struct Largest;
-
-thread_local! {
-    static LARGEST: Cell<usize> = const { Cell::new(0) };
-}
-
-// SAFETY: every call is handed to the system allocator unchanged.
-#[allow(unsafe_code)]
-unsafe impl GlobalAlloc for Largest {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        LARGEST.with(|largest| largest.set(largest.get().max(layout.size())));
-        // SAFETY: as the caller promised.
-        unsafe { System.alloc(layout) }
-    }
-    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
-        // SAFETY: as the caller promised.
-        unsafe { System.dealloc(pointer, layout) }
-    }
-}
-
-#[global_allocator]
-static ALLOCATOR: Largest = Largest;
-
-/// Small and reproducible.
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0
-    }
-    fn below(&mut self, limit: usize) -> usize {
-        (self.next() % limit as u64) as usize
-    }
-}
 
 fn seeds() -> Vec<Vec<u8>> {
     let mut images = Vec::new();
@@ -56,31 +16,6 @@ fn seeds() -> Vec<Vec<u8>> {
     let zipped: Vec<_> = images.iter().map(|bytes| gzip(bytes)).collect();
     images.extend(zipped);
     images
-}
-
-fn mutate(bytes: &mut Vec<u8>, random: &mut Random) {
-    for _ in 0..=random.below(4) {
-        let at = random.below(bytes.len().max(1));
-        match random.below(6) {
-            _ if bytes.is_empty() => return,
-            0 => bytes[at] ^= 1 << random.below(8),
-            1 => bytes[at] = [0, 0x7f, 0x80, 0xff][random.below(4)],
-            2 => bytes.truncate(at),
-            3 => {
-                let end = (at + 1 + random.below(8)).min(bytes.len());
-                let value = [0, 0x7f, 0xff][random.below(3)];
-                bytes[at..end].fill(value);
-            }
-            4 => bytes.insert(at, random.next() as u8),
-            // The dimensions: the fields that can lie about size.
-            _ => {
-                let at = 40 + random.below(16);
-                if let Some(byte) = bytes.get_mut(at) {
-                    *byte = random.next() as u8;
-                }
-            }
-        }
-    }
 }
 
 /// Reads everything; true when the file was taken.
@@ -110,7 +45,7 @@ fn damaged_files_neither_panic_nor_take_memory() {
     LARGEST.set(0);
     for round in 0..40_000 {
         let mut bytes = seeds[round % seeds.len()].clone();
-        mutate(&mut bytes, &mut random);
+        mutate(&mut bytes, &mut random, 40..56);
         // Damage inside the gzip stream mostly ends at its checksum: also damage what is inside.
         if bytes.first() != Some(&0x1f) && random.below(3) == 0 {
             bytes = gzip(&bytes);
