@@ -169,6 +169,8 @@ fn whoever_was_silent_is_cut_off_but_not_sent_away() {
         let message = ToCoordinator::Status { generation: Generation(1), replicas: vec![] };
         coordinator.handle(0, Event::Message { link, message });
     }
+    // A clock that stood still would not be their silence.
+    assert_eq!([400, 800].map(|now| coordinator.tick_at(now)).concat(), []);
     coordinator.handle(900, Event::Message { link: LinkId(0), message: ToCoordinator::Heartbeat });
     let actions = coordinator.tick_at(1_000);
     assert_eq!(actions[0], Action::Warning("member 1 is lost: it was silent".into()));
