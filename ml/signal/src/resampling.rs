@@ -49,6 +49,7 @@ pub struct ResampleReport {
 pub struct Resampler {
     source: Grid,
     target: Grid,
+    /// From voxels of the target to voxels of the source; the offset is in target voxels where `diagonal`.
     matrix: [[f64; 3]; 3],
     offset: [f64; 3],
     /// Whether the axes of both grids run alike, so that each coordinate depends on one index.
@@ -57,22 +58,28 @@ pub struct Resampler {
     clip: Clip,
 }
 
-/// Positions along one axis with their weights; the first `count` hold.
-type Taps = ([usize; 4], [f64; 4]);
-
 /// Coordinates this near to the border, in voxels, count as on it: rounding must not cut a slice off.
 const TOLERANCE: f64 = 1e-9;
 
 impl Resampler {
     /// # Errors
-    /// A source without voxels, an affine that cannot be inverted, and grids that do not overlap.
+    /// Grids without voxels or that do not overlap, an affine that cannot be inverted, and a range to clip to that is none.
     pub fn try_new(source: Grid, target: Grid, interpolation: Interpolation, clip: Clip) -> Result<Self> {
         if source.voxels() == 0 || target.voxels() == 0 {
             let reason = format!("grids of {:?} and {:?} voxels", source.shape, target.shape);
             return Err(Error::Setting { setting: "target_shape", reason });
         }
-        let (matrix, offset) = source.voxel_map(&target)?;
+        if let Clip::Range(low, high) = clip
+            && (low > high || low.is_nan() || high.is_nan())
+        {
+            let reason = format!("from {low} to {high} is no range");
+            return Err(Error::Setting { setting: "clip", reason });
+        }
+        let (matrix, mut offset) = source.voxel_map(&target)?;
         let diagonal = (0..3).all(|r| (0..3).all(|c| r == c || matrix[r][c] == 0.0));
+        if diagonal {
+            (0..3).for_each(|axis| offset[axis] /= matrix[axis][axis]);
+        }
         let resampler = Self { source, target, matrix, offset, diagonal, interpolation, clip };
         let [ni, nj, nk] = target.shape;
         let sees = |k| (0..nj).any(|j| (0..ni).any(|i| resampler.position([i, j, k]).is_some()));
@@ -139,7 +146,7 @@ impl Resampler {
             let row = &self.matrix[axis];
             *x = match self.diagonal {
                 // As scipy does for grids that run alike, so that both round alike.
-                true => row[axis] * (voxel[axis] as f64 + self.offset[axis] / row[axis]),
+                true => row[axis] * (voxel[axis] as f64 + self.offset[axis]),
                 false => (0..3).map(|c| row[c] * voxel[c] as f64).sum::<f64>() + self.offset[axis],
             };
             let last = (self.source.shape[axis] - 1) as f64;
@@ -154,25 +161,36 @@ impl Resampler {
     /// Index of the source voxel that is nearest.
     fn nearest(&self, position: [f64; 3]) -> usize {
         let [i, j, k]: [usize; 3] = std::array::from_fn(|axis| {
-            ((position[axis] + 0.5).floor() as usize).min(self.source.shape[axis] - 1)
+            // Positions are not negative, so that truncation is the floor.
+            ((position[axis] + 0.5) as usize).min(self.source.shape[axis] - 1)
         });
         i + self.source.shape[0] * (j + self.source.shape[1] * k)
     }
 
     /// The value at a position, of voxels or, for a spline, coefficients.
     fn value(&self, data: &[f64], position: [f64; 3]) -> f64 {
-        if self.interpolation == Interpolation::Nearest {
-            return data[self.nearest(position)];
+        match self.interpolation {
+            Interpolation::Nearest => data[self.nearest(position)],
+            Interpolation::Linear => self.weighted(data, position, linear_taps),
+            Interpolation::Continuous => self.weighted(data, position, cubic_taps),
         }
-        let count = if self.interpolation == Interpolation::Linear { 2 } else { 4 };
-        let [x, y, z]: [Taps; 3] =
-            std::array::from_fn(|axis| taps(position[axis], self.source.shape[axis], self.interpolation));
+    }
+
+    /// The sum over `N` taps along each axis.
+    #[inline]
+    fn weighted<const N: usize>(
+        &self,
+        data: &[f64],
+        position: [f64; 3],
+        taps: impl Fn(f64, usize) -> ([usize; N], [f64; N]),
+    ) -> f64 {
+        let [x, y, z] = std::array::from_fn(|axis| taps(position[axis], self.source.shape[axis] - 1));
         let [ni, nj, _] = self.source.shape;
         let mut sum = 0.0;
-        for c in 0..count {
-            for b in 0..count {
+        for c in 0..N {
+            for b in 0..N {
                 let row = &data[ni * (y.0[b] + nj * z.0[c])..][..ni];
-                let along: f64 = (0..count).map(|a| x.1[a] * row[x.0[a]]).sum();
+                let along: f64 = (0..N).map(|a| x.1[a] * row[x.0[a]]).sum();
                 sum += z.1[c] * y.1[b] * along;
             }
         }
@@ -183,8 +201,7 @@ impl Resampler {
     fn range(&self, volume: &[f32]) -> (f64, f64) {
         match self.clip {
             Clip::Off => (f64::NEG_INFINITY, f64::INFINITY),
-            Clip::Range(low, high) if low <= high => (low, high),
-            Clip::Range(low, high) => (high, low),
+            Clip::Range(low, high) => (low, high),
             Clip::OwnRange => volume
                 .iter()
                 .filter(|x| x.is_finite())
@@ -194,20 +211,23 @@ impl Resampler {
     }
 }
 
-/// The voxels along an axis that a value between them is made of; beyond the borders they are mirrored.
-fn taps(position: f64, length: usize, interpolation: Interpolation) -> Taps {
-    let (last, floor) = (length - 1, position.floor());
-    let (start, fraction) = (floor as usize, position - floor);
-    let mirror = |place: usize| if place > last { (2 * last).saturating_sub(place) } else { place };
-    match interpolation {
-        Interpolation::Nearest | Interpolation::Linear => {
-            ([start, mirror(start + 1), 0, 0], [1.0 - fraction, fraction, 0.0, 0.0])
-        }
-        Interpolation::Continuous => {
-            let before = if start == 0 { last.min(1) } else { start - 1 };
-            ([before, start, mirror(start + 1), mirror(start + 2)], bspline::weights(fraction))
-        }
-    }
+/// The two voxels around a position along an axis, whose last voxel is `last`, and their weights.
+fn linear_taps(position: f64, last: usize) -> ([usize; 2], [f64; 2]) {
+    let start = position as usize;
+    let fraction = position - start as f64;
+    ([start, mirrored(start + 1, last)], [1.0 - fraction, fraction])
+}
+
+/// The four coefficients of the spline around a position; beyond the borders they are mirrored.
+fn cubic_taps(position: f64, last: usize) -> ([usize; 4], [f64; 4]) {
+    let start = position as usize;
+    let before = if start == 0 { last.min(1) } else { start - 1 };
+    let places = [before, start, mirrored(start + 1, last), mirrored(start + 2, last)];
+    (places, bspline::weights(position - start as f64))
+}
+
+fn mirrored(place: usize, last: usize) -> usize {
+    if place > last { (2 * last).saturating_sub(place) } else { place }
 }
 
 /// Gives voxels that are not finite the mean of their finite face neighbours, in two shells; further ones 0.
@@ -300,6 +320,10 @@ mod tests {
             .unwrap_err();
         assert!(matches!(e, Error::NothingLeft { .. }), "{e}");
         let here = grid([4; 3], 2.0, 0.0);
+        for (low, high) in [(1.0, 0.0), (f64::NAN, 1.0)] {
+            let e = Resampler::try_new(here, here, ALL[1], Clip::Range(low, high)).unwrap_err();
+            assert_eq!(e.setting(), Some("clip"));
+        }
         assert!(Resampler::try_new(grid([0, 4, 4], 2.0, 0.0), here, ALL[0], Clip::Off).is_err());
         let resampler = Resampler::try_new(here, here, ALL[0], Clip::Off).unwrap();
         assert!(resampler.resample(&[0.0; 63], &mut [0.0; 64]).is_err());

@@ -160,6 +160,29 @@ mod tests {
     }
 
     #[test]
+    fn the_values_are_scipys() {
+        let index: serde_json::Value =
+            serde_json::from_str(include_str!("../tests/fixtures/confounds/index.json")).unwrap();
+        let cases = index["splines"].as_array().unwrap();
+        assert_eq!(cases.len(), 6);
+        for case in cases {
+            let numbers = |name: &str| serde_json::from_value::<Vec<f64>>(case[name].clone()).unwrap();
+            let kept: Vec<usize> = serde_json::from_value(case["kept"].clone()).unwrap();
+            let (values, theirs) = (numbers("values"), numbers("filled"));
+            let mask = SampleMask::from_indices(&kept, values.len()).unwrap();
+            // The first case has no gaps: only its edge is censored, and nothing is to be filled.
+            let ours = match SplineFill::of(&mask) {
+                Some(_) => filled(&mask, |t| values[t as usize]),
+                None => values[mask.span()].to_vec(),
+            };
+            assert_eq!(ours.len(), theirs.len());
+            for (a, b) in ours.iter().zip(&theirs) {
+                assert!((a - b).abs() < 1e-12 * b.abs().max(1.0), "{kept:?}: {a} instead of {b}");
+            }
+        }
+    }
+
+    #[test]
     fn a_mask_without_gaps_needs_no_filling() {
         assert!(SplineFill::of(&SampleMask::from_indices(&[3, 4, 5], 9).unwrap()).is_none());
         assert!(SplineFill::of(&SampleMask::from_indices(&[3], 9).unwrap()).is_none());
