@@ -1,13 +1,14 @@
 """Small files of FreeSurfer, GIFTI, CIFTI-2, numpy and FSL kind as nibabel and numpy write them, with the values
-that they read from them, for the tests of connectors/formats.
+that they read from them, and what numpy reads from real text files, for the tests of connectors/formats.
 
 Made with Python 3.11, nibabel 5.4.2, numpy 2.4.6.
-Usage: python -P integration-tests/reference/formats_reference.py
+Usage: python -P integration-tests/reference/formats_reference.py [folder of the real data, default ../shared/data]
 """
 
 import base64
 import gzip
 import json
+import sys
 import zlib
 from pathlib import Path
 from xml.etree import ElementTree
@@ -17,6 +18,7 @@ import numpy as np
 from nibabel import cifti2, gifti
 
 ROOT = Path(__file__).resolve().parents[2]
+DATA = Path(sys.argv[1]) if len(sys.argv) > 1 else ROOT.parent / "shared" / "data"
 OUT = ROOT / "connectors/formats/tests/fixtures"
 RANDOM = np.random.default_rng(7)
 
@@ -244,6 +246,34 @@ def npy_files() -> dict:
     return cases
 
 
+def digest(values) -> dict:
+    """Count, the sum of absolute values, and the last: misplaced or missing numbers change them."""
+    values = np.asarray(values, dtype=np.float64)
+    return {"shape": list(values.shape), "sum": float(np.abs(values).sum()), "last": float(values.reshape(-1)[-1])}
+
+
+def real_tables() -> dict:
+    events = (DATA / "fmri/studyforrest/sub-02_task-visloc_events.tsv").read_text().split("\n")
+    rows = [line.split("\t") for line in events[1:] if line]
+    conditions = [row[2] for row in rows]
+    onsets = DATA / "fmri/haxby2001/sub001/model/model001/onsets"
+    ev = {str(path.relative_to(DATA)): digest(np.loadtxt(path, ndmin=2)) for path in sorted(onsets.glob("*/*.txt"))}
+    gradients = {}
+    for name in ("25", "64D", "101D"):
+        b_values = np.loadtxt(DATA / f"dwi/dipy_small_{name}.bval")
+        directions = np.loadtxt(DATA / f"dwi/dipy_small_{name}.bvec")
+        directions = directions if directions.shape[1] == 3 else directions.T
+        gradients[name] = {"b_values": digest(b_values), "directions": digest(np.nan_to_num(directions))}
+    return {
+        "events": {
+            "times": digest([[float(row[0]), float(row[1])] for row in rows]),
+            "conditions": {name: conditions.count(name) for name in sorted(set(conditions))},
+        },
+        "ev": ev,
+        "gradients": gradients,
+    }
+
+
 def main() -> None:
     expected = {
         "nibabel": nibabel.__version__,
@@ -252,6 +282,7 @@ def main() -> None:
         "gifti": gifti_files(),
         "cifti": cifti_files(),
         "npy": npy_files(),
+        "tables": real_tables(),
     }
     (OUT / "formats.json").write_text(json.dumps(expected) + "\n")
 

@@ -46,7 +46,9 @@ pub enum Error {
         place: String,
     },
     /// The name says gzip, the content does not.
-    #[error("{path}: not a gzip file although its name ends in .gz or .mgz: byte 0 begins with {found}; {advice}")]
+    #[error(
+        "{path}: not a gzip file although its name ends in .gz or .mgz: byte 0 begins with {found}; {advice}"
+    )]
     NotGzip {
         /// The file.
         path: String,

@@ -9,12 +9,16 @@ use std::path::Path;
 /// How far a direction's length may be from 1: files hold few digits.
 const UNIT_LENGTH: f64 = 0.01;
 
+/// Up to this b-value, in s/mm², a volume counts as one without diffusion weighting (as in dipy).
+const UNWEIGHTED: f64 = 50.0;
+
 /// One b-value and one direction per volume.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Gradients {
     /// `[volumes]`, s/mm².
     pub b_values: Vec<f64>,
-    /// `[volumes]` of unit vectors (x, y, z in the axes of FSL's convention), or zero where nothing was applied.
+    /// `[volumes]` of unit vectors (x, y, z in the axes of FSL's convention), or zero where there is none: some
+    /// programs write NaN there.
     pub directions: Vec<[f64; 3]>,
 }
 
@@ -33,11 +37,12 @@ impl Gradients {
     ///
     /// # Errors
     /// [`Error::Line`] for a shape that is neither, a negative b-value, a direction that is neither of unit
-    /// length nor zero; [`Error::Pair`] when the files differ in the count of volumes; [`Error::Read`] from
+    /// length nor zero, or NaN under a b-value over 50 s/mm²; [`Error::Pair`] when the files differ in the count of volumes; [`Error::Read`] from
     /// the system.
     pub fn from_readers(bval: (impl Read, &str), bvec: (impl Read, &str)) -> Result<Self> {
         let b_values = b_values(&NumberLines::from_reader(bval.0, bval.1)?)?;
-        let directions = directions(&NumberLines::from_reader(bvec.0, bvec.1)?)?;
+        let numbers = NumberLines::with_nan(bvec.0, bvec.1)?;
+        let directions = directions(&numbers)?;
         if b_values.len() != directions.len() {
             return Err(Error::Pair {
                 path: bvec.1.into(),
@@ -45,8 +50,26 @@ impl Gradients {
                 reason: format!("it has {} directions for {} b-values", directions.len(), b_values.len()),
             });
         }
+        let volumes = b_values.iter().zip(directions).enumerate();
+        let directions = volumes.map(|(volume, (&b_value, (line, direction)))| {
+            checked(direction, b_value)
+                .map_err(|reason| numbers.fault(line, format!("volume {}: {reason}", volume + 1)))
+        });
+        let directions = directions.collect::<Result<_>>()?;
         Ok(Self { b_values, directions })
     }
+}
+
+/// A unit vector, or zero where there is no direction.
+fn checked(direction: [f64; 3], b_value: f64) -> Result<[f64; 3], String> {
+    if direction.iter().all(|value| value.is_nan()) && b_value <= UNWEIGHTED {
+        return Ok([0.0; 3]);
+    }
+    let length = direction.iter().map(|value| value * value).sum::<f64>().sqrt();
+    if length == 0.0 || (length - 1.0).abs() <= UNIT_LENGTH {
+        return Ok(direction);
+    }
+    Err(format!("the direction {direction:?} (b = {b_value} s/mm²) has length {length:.4}, neither 1 nor 0"))
 }
 
 fn b_values(numbers: &NumberLines) -> Result<Vec<f64>> {
@@ -67,38 +90,27 @@ fn b_values(numbers: &NumberLines) -> Result<Vec<f64>> {
 }
 
 /// Directions, each with the line to name when it is wrong.
-fn directions(numbers: &NumberLines) -> Result<Vec<[f64; 3]>> {
+fn directions(numbers: &NumberLines) -> Result<Vec<(u64, [f64; 3])>> {
     let lines = &numbers.lines;
-    let lies = matches!(&lines[..], [(_, x), (_, y), (_, z)] if x.len() == y.len() && y.len() == z.len());
-    let placed: Vec<(u64, [f64; 3])> = if lies {
-        let along = |volume: usize| [lines[0].1[volume], lines[1].1[volume], lines[2].1[volume]];
-        (0..lines[0].1.len()).map(|volume| (lines[0].0, along(volume))).collect()
-    } else {
-        let direction = |(line, values): &(u64, Vec<f64>)| {
-            let three = <[f64; 3]>::try_from(&values[..]).map_err(|_| {
-                let reason = format!(
-                    "it has {} number(s) among {} lines; directions stand in 3 lines of equal length, or 3 per line",
-                    values.len(),
-                    lines.len()
-                );
-                numbers.fault(*line, reason)
-            })?;
-            Ok((*line, three))
-        };
-        lines.iter().map(direction).collect::<Result<_>>()?
-    };
-    for (volume, (line, direction)) in placed.iter().enumerate() {
-        let length = direction.iter().map(|value| value * value).sum::<f64>().sqrt();
-        if length != 0.0 && (length - 1.0).abs() > UNIT_LENGTH {
-            let reason = format!(
-                "the direction {direction:?} of volume {} has length {length:.4}, neither 1 nor 0",
-                volume + 1
-            );
-            return Err(numbers.fault(*line, reason));
-        }
-    }
-    if placed.is_empty() {
+    if lines.is_empty() {
         return Err(numbers.fault(1, "the file has no direction".into()));
     }
-    Ok(placed.into_iter().map(|(_, direction)| direction).collect())
+    if let [(line, x), (_, y), (_, z)] = &lines[..]
+        && x.len() == y.len()
+        && y.len() == z.len()
+    {
+        return Ok((0..x.len()).map(|volume| (*line, [x[volume], y[volume], z[volume]])).collect());
+    }
+    let direction = |(line, values): &(u64, Vec<f64>)| {
+        let direction = <[f64; 3]>::try_from(&values[..]).map_err(|_| {
+            let reason = format!(
+                "it has {} number(s) among {} lines; directions stand in 3 lines of equal length, or 3 per line",
+                values.len(),
+                lines.len()
+            );
+            numbers.fault(*line, reason)
+        })?;
+        Ok((*line, direction))
+    };
+    lines.iter().map(direction).collect()
 }

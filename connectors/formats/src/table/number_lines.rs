@@ -13,6 +13,15 @@ pub(super) struct NumberLines {
 impl NumberLines {
     /// Reads all lines; `name` is the file's path or URL, for messages.
     pub(super) fn from_reader(source: impl Read, name: &str) -> Result<Self> {
+        Self::read(source, name, f64::is_finite)
+    }
+
+    /// As [`Self::from_reader`], and NaN is a number too.
+    pub(super) fn with_nan(source: impl Read, name: &str) -> Result<Self> {
+        Self::read(source, name, |value| !value.is_infinite())
+    }
+
+    fn read(source: impl Read, name: &str, is_number: impl Fn(f64) -> bool) -> Result<Self> {
         let mut numbers = Self { path: name.into(), lines: Vec::new() };
         let (mut source, mut text, mut offset) = (BufReader::new(source), Vec::new(), 0);
         for line in 1.. {
@@ -29,7 +38,7 @@ impl NumberLines {
             let text = std::str::from_utf8(&text)
                 .map_err(|_| numbers.fault(line, "it is not text; this is another kind of file".into()))?;
             let values = text.split_whitespace().enumerate().map(|(index, word)| {
-                let value = word.parse::<f64>().ok().filter(|value| value.is_finite());
+                let value = word.parse::<f64>().ok().filter(|&value| is_number(value));
                 value.ok_or_else(|| {
                     numbers.fault(line, format!("value {} is '{word}', not a finite number", index + 1))
                 })

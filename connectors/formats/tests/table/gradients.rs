@@ -35,9 +35,9 @@ fn what_does_not_fit_is_refused() {
     assert!(matches!(error, Error::Pair { .. }));
     assert_eq!(error.to_string(), "x.bvec: does not fit x.bval: it has 3 directions for 2 b-values");
     let message = refusal("0 1000", "0 1\n0 1\n0 0\n").to_string();
-    assert!(
-        message.starts_with("x.bvec: line 1: the direction [1.0, 1.0, 0.0] of volume 2 has length 1.4142")
-    );
+    assert!(message.starts_with(
+        "x.bvec: line 1: volume 2: the direction [1.0, 1.0, 0.0] (b = 1000 s/mm²) has length 1.4142"
+    ));
     assert!(refusal("0 -5", "0 1\n0 0\n0 0\n").to_string().contains("x.bval: line 1: the b-value -5 s/mm²"));
     assert!(refusal("0 1000\n2 3\n", "0\n").to_string().contains("x.bval: line 1: it has 2 numbers"));
     assert!(
@@ -47,5 +47,13 @@ fn what_does_not_fit_is_refused() {
     );
     assert!(refusal("", "0 0 0").to_string().contains("the file has no b-value"));
     assert!(refusal("0", "\n").to_string().contains("the file has no direction"));
-    assert!(refusal("0", "0 nan 0").to_string().contains("value 2 is 'nan'"));
+    assert!(refusal("0", "0 inf 0").to_string().contains("value 2 is 'inf'"));
+    assert!(refusal("0", "0 nan 0").to_string().contains("has length NaN, neither 1 nor 0"));
+    // NaN is no direction, which only a volume without weighting can do without.
+    assert_eq!(gradients("15 7", "nan nan nan\n0 0 1\n").unwrap().directions, [[0.0; 3], [0.0, 0.0, 1.0]]);
+    assert!(
+        refusal("1000", "nan nan nan")
+            .to_string()
+            .contains("volume 1: the direction [NaN, NaN, NaN] (b = 1000")
+    );
 }

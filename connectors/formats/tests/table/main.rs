@@ -4,4 +4,5 @@
 mod events;
 mod gradients;
 mod numbers;
+mod real_files;
 mod tsv;
