@@ -23,6 +23,7 @@
 //! within five seconds.
 
 mod atomic_file;
+mod blocking;
 mod check;
 pub mod conformance;
 mod error;
@@ -30,7 +31,9 @@ mod fault;
 mod folder;
 mod hdfs;
 mod http;
+mod listing;
 mod location;
+mod object_reader;
 mod options;
 mod patience;
 mod registry;
@@ -44,7 +47,9 @@ pub use check::{Purpose, check};
 pub use error::{Error, Result};
 pub use fault::Field;
 pub use folder::{fetch_folder, publish_folder};
+pub use listing::Listing;
 pub use location::{Location, Place};
+pub use object_reader::{ObjectReader, Stamp, read_object, stamp};
 pub use options::{S3Keys, S3Options, StoreOptions};
 pub use registry::StoreRegistry;
 pub use secret::Secret;

@@ -1,6 +1,6 @@
 //! A location as a user writes it, and what it means.
 
-use crate::{Error, Result};
+use crate::{Error, Result, registry::authority};
 use object_store::{ObjectStore, path::Path as ObjectPath};
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -103,6 +103,27 @@ impl fmt::Display for Location {
 }
 
 impl Location {
+    /// What a location as written names, in the store that `store_of` gives for its scheme and authority.
+    ///
+    /// # Errors
+    /// [`Error::Location`] for a text that is no location, and what `store_of` says.
+    pub fn in_store(text: &str, store_of: &dyn Fn(&Url) -> Result<Arc<dyn ObjectStore>>) -> Result<Self> {
+        let invalid = |reason: String| Error::Location { text: text.into(), reason };
+        let (url, path) = match Place::parse(text)? {
+            Place::Local(local) => {
+                let url = Url::parse("file:///").map_err(|e| invalid(e.to_string()))?;
+                (url, Self::object_path(&local)?)
+            }
+            Place::Remote(url) => {
+                let path = ObjectPath::from_url_path(url.path()).map_err(|e| invalid(e.to_string()))?;
+                (url, path)
+            }
+        };
+        let store = store_of(&url)?;
+        let store_url = Url::parse(&authority(&url)).map_err(|e| invalid(e.to_string()))?;
+        Ok(Self { store, path, store_url })
+    }
+
     /// The object path of an absolute local path, whose missing tail need not exist.
     pub(crate) fn object_path(path: &Path) -> Result<ObjectPath> {
         ObjectPath::from_absolute_path(path)

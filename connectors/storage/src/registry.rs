@@ -1,10 +1,9 @@
 //! One store for each `scheme://authority` and options, made on first use.
 
 use crate::{
-    Error, Field, Location, Place, Result, S3Options, StoreOptions, fault::Fault, hdfs, http,
-    patience::Patience, s3,
+    Error, Field, Location, Result, S3Options, StoreOptions, fault::Fault, hdfs, http, patience::Patience, s3,
 };
-use object_store::{ObjectStore, local::LocalFileSystem, memory::InMemory, path::Path as ObjectPath};
+use object_store::{ObjectStore, local::LocalFileSystem, memory::InMemory};
 use std::collections::HashMap;
 use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 use url::Url;
@@ -51,20 +50,7 @@ impl StoreRegistry {
     /// [`Error::Location`] for a text that is no location; [`Error::Setting`] for a store whose description
     /// lacks something.
     pub fn resolve_with(&self, text: &str, options: &StoreOptions) -> Result<Location> {
-        let invalid = |reason: String| Error::Location { text: text.into(), reason };
-        let (url, path) = match Place::parse(text)? {
-            Place::Local(local) => {
-                let url = Url::parse("file:///").map_err(|e| invalid(e.to_string()))?;
-                (url, Location::object_path(&local)?)
-            }
-            Place::Remote(url) => {
-                let path = ObjectPath::from_url_path(url.path()).map_err(|e| invalid(e.to_string()))?;
-                (url, path)
-            }
-        };
-        let store = self.store(&url, options)?;
-        let store_url = Url::parse(&authority(&url)).map_err(|e| invalid(e.to_string()))?;
-        Ok(Location { store, path, store_url })
+        Location::in_store(text, &|url| self.store(url, options))
     }
 
     /// The store of a URL, of which scheme and authority count.
@@ -119,7 +105,7 @@ pub(crate) fn open(url: &Url, options: &StoreOptions, patience: Patience) -> Res
     })
 }
 
-fn authority(url: &Url) -> String {
+pub(crate) fn authority(url: &Url) -> String {
     format!("{}://{}/", url.scheme(), url.authority())
 }
 
