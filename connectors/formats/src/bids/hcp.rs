@@ -12,7 +12,7 @@
 //! Source: Glasser et al. 2013, NeuroImage 80; the reference manual of the HCP's S1200 release, appendix 3.
 
 use super::query::list;
-use super::run::{ConfoundFiles, EventFiles, Selection};
+use super::run::{ConfoundFiles, EventFiles, Part, Selection};
 use super::{BidsRun, BoldKind, Problem};
 use std::collections::BTreeMap;
 
@@ -154,19 +154,22 @@ impl Folder<'_> {
         let confounds = file("Movement_Regressors.txt");
         let events = self.events();
         let mut problems = Vec::new();
-        let mut lacks = |what: &str| {
+        let mut lacks = |part, what: &str| {
             let names: Vec<String> = self.files.keys().map(|name| (*name).to_owned()).collect();
-            problems
-                .push(Problem::lacking(image, format!("no {what} in its folder; found: {}", list(&names))));
+            problems.push(Problem::lacking(
+                part,
+                image,
+                format!("no {what} in its folder; found: {}", list(&names)),
+            ));
         };
         if mask.is_none() && kind == BoldKind::Volume {
-            lacks("brainmask_fs.2.nii.gz");
+            lacks(Part::Mask, "brainmask_fs.2.nii.gz");
         }
         if confounds.is_none() {
-            lacks("Movement_Regressors.txt");
+            lacks(Part::Confounds, "Movement_Regressors.txt");
         }
         if events.is_none() && self.name.starts_with("tfMRI_") {
-            lacks("EVs/*.txt");
+            lacks(Part::Events, "EVs/*.txt");
         }
         let run = BidsRun {
             subject: self.subject.to_owned(),

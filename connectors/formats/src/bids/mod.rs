@@ -44,5 +44,5 @@ pub use hcp::{HcpQuery, select_hcp_runs};
 pub use name::{BidsName, entities_in};
 pub use query::{BidsQuery, ENTITIES, NONE, key_of};
 pub use role::{BoldKind, Role};
-pub use run::{BidsRun, ConfoundFiles, Effect, EventFiles, Located, Problem, Root, Selection};
-pub use select::select_runs;
+pub use run::{BidsRun, ConfoundFiles, Effect, EventFiles, Located, Part, Problem, Root, Selection};
+pub use select::{select_runs, variants_of};

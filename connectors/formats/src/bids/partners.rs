@@ -1,6 +1,6 @@
 //! What belongs to a functional image: its mask, its confounds, its events, its timing.
 
-use super::run::{ConfoundFiles, EventFiles, Located, Root};
+use super::run::{ConfoundFiles, EventFiles, Located, Part, Root};
 use super::{BidsDataset, BidsFile, Problem, Role};
 use crate::{Error, sidecar::Sidecar};
 
@@ -15,14 +15,16 @@ const LISTED: usize = 3;
 /// The brain mask on the grid of `bold`.
 pub(super) fn mask(dataset: &BidsDataset, bold: &BidsFile) -> Result<String, Problem> {
     let rule = "a brain mask has the entities of the image (space and res too) and desc-brain_mask";
-    beside(dataset, bold, Role::BrainMask, &NOT_IN_MASK, "brain mask", rule).map(|file| file.path.clone())
+    beside(dataset, bold, (Part::Mask, "brain mask"), Role::BrainMask, &NOT_IN_MASK, rule)
+        .map(|file| file.path.clone())
 }
 
 /// The confounds of the run of `bold`.
 pub(super) fn confounds(dataset: &BidsDataset, bold: &BidsFile) -> Result<ConfoundFiles, Problem> {
     let rule = "a confounds file has the entities of the run, without space and res, and \
                 desc-confounds_timeseries.tsv (earlier desc-confounds_regressors.tsv or bold_confounds.tsv)";
-    let file = beside(dataset, bold, Role::Confounds, &NOT_IN_CONFOUNDS, "confounds file", rule)?;
+    let file =
+        beside(dataset, bold, (Part::Confounds, "confounds file"), Role::Confounds, &NOT_IN_CONFOUNDS, rule)?;
     let sidecars = dataset.sidecars_of(&file.name, file.folder());
     Ok(ConfoundFiles::Table {
         path: file.path.clone(),
@@ -34,9 +36,9 @@ pub(super) fn confounds(dataset: &BidsDataset, bold: &BidsFile) -> Result<Confou
 fn beside<'d>(
     dataset: &'d BidsDataset,
     bold: &BidsFile,
+    (part, what): (Part, &str),
     role: Role,
     lacks: &[&str],
-    what: &str,
     rule: &str,
 ) -> Result<&'d BidsFile, Problem> {
     let fits = |file: &&BidsFile| {
@@ -49,11 +51,12 @@ fn beside<'d>(
         [file] => Ok(file),
         [] => {
             let near = candidates(dataset, bold, role, lacks);
-            Err(Problem::lacking(&bold.path, format!("no {what}: {rule}; {near}")))
+            Err(Problem::lacking(part, &bold.path, format!("no {what}: {rule}; {near}")))
         }
         _ => {
             let names: Vec<String> = found.iter().map(|file| file.name.to_string()).collect();
             Err(Problem::lacking(
+                part,
                 &bold.path,
                 format!("more than one {what}: {}; remove all but one", names.join(", ")),
             ))
@@ -107,7 +110,7 @@ pub(super) fn events(
 pub(super) fn no_events(dataset: &BidsDataset, raw: Option<&BidsDataset>, bold: &BidsFile) -> Problem {
     let near = candidates(raw.unwrap_or(dataset), bold, Role::Events, &NOT_IN_CONFOUNDS);
     let rule = "an events file has entities of the run and lies in its folder or above";
-    Problem::lacking(&bold.path, format!("no events: {rule}; {near}"))
+    Problem::lacking(Part::Events, &bold.path, format!("no events: {rule}; {near}"))
 }
 
 /// What the sidecars of an image say, and those of its raw image where they do not say how long a volume takes.

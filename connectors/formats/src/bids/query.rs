@@ -4,6 +4,7 @@ use super::name::same_value;
 use super::role::hemisphere;
 use super::{BidsFile, BidsName, BoldKind, Problem, Role};
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 
 /// The value that stands for names without an entity.
 pub const NONE: &str = "none";
@@ -32,7 +33,7 @@ pub const ENTITIES: [&str; 16] = [
 ];
 
 /// A choice among the images of a dataset: values by entity, and a kind of image.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct BidsQuery {
     filters: BTreeMap<String, Vec<String>>,
     kind: Option<BoldKind>,
@@ -143,6 +144,16 @@ impl BidsQuery {
             !wanted.iter().any(|wanted| value.contains(wanted.as_str()) || wanted.contains(&value))
         });
         list(&values)
+    }
+}
+
+/// What is asked for as it stands in names: `space-T1w desc-preproc`.
+impl fmt::Display for BidsQuery {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let text = |(key, values): (&String, &Vec<String>)| format!("{key}-{}", values.join(","));
+        let parts: Vec<String> =
+            self.filters.iter().filter(|(_, values)| **values != [NONE]).map(text).collect();
+        f.write_str(&parts.join(" "))
     }
 }
 

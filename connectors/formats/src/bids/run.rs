@@ -95,8 +95,19 @@ pub enum Effect {
     Refused,
     /// A run (or a file) is not among those found.
     LeftOut,
-    /// A run is there, but a part of it is not.
-    Lacking,
+    /// A run is there, but this part of it is not.
+    Lacking(Part),
+}
+
+/// What belongs to an image.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Part {
+    /// The brain mask.
+    Mask,
+    /// The confounds.
+    Confounds,
+    /// The events.
+    Events,
 }
 
 /// Something that is wrong with a dataset or a query, and what to do.
@@ -119,8 +130,8 @@ impl Problem {
         Self { effect: Effect::LeftOut, about: about.into(), reason: reason.into() }
     }
 
-    pub(super) fn lacking(about: impl Into<String>, reason: impl Into<String>) -> Self {
-        Self { effect: Effect::Lacking, about: about.into(), reason: reason.into() }
+    pub(super) fn lacking(part: Part, about: impl Into<String>, reason: impl Into<String>) -> Self {
+        Self { effect: Effect::Lacking(part), about: about.into(), reason: reason.into() }
     }
 }
 

@@ -1,8 +1,8 @@
 //! From a query to runs: images that are asked for, each with what belongs to it.
 
-use super::query::{list, values_among};
+use super::query::{NONE, list, value_of, values_among};
 use super::role::{hemisphere, is_raw};
-use super::{BidsDataset, BidsFile, BidsQuery, BidsRun, BoldKind, Problem, Role, Selection, partners};
+use super::{BidsDataset, BidsFile, BidsQuery, BidsRun, BoldKind, Part, Problem, Role, Selection, partners};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Entities that tell one run from another; by all others, images are variants of one run.
@@ -47,6 +47,27 @@ pub fn select_runs(dataset: &BidsDataset, raw: Option<&BidsDataset>, query: &Bid
     }
     found.problems.extend(events_problems(dataset, raw, &without_events));
     found
+}
+
+/// A query for every variant that preprocessed images of `dataset` exist in: each gives every run once at most.
+pub fn variants_of(dataset: &BidsDataset) -> BTreeSet<BidsQuery> {
+    let derivative = dataset.says_derivative();
+    let images = dataset.files().filter(|file| derivative || !is_raw(&file.name));
+    let images: Vec<(&BidsFile, BoldKind)> = images
+        .filter_map(|file| match Role::of(&file.name) {
+            Role::Bold(kind) => Some((file, kind)),
+            _ => None,
+        })
+        .collect();
+    let keys: BTreeSet<&str> =
+        images.iter().flat_map(|(file, _)| file.name.entities().map(|(key, _)| key)).collect();
+    let query = |(file, kind): &(&BidsFile, BoldKind)| {
+        let apart = keys.iter().filter(|key| !RUN.contains(key) && **key != "hemi");
+        apart.fold(BidsQuery::default().of_kind(*kind), |query, key| {
+            query.with(key, value_of(key, &file.name).unwrap_or(NONE))
+        })
+    };
+    images.iter().map(query).collect()
 }
 
 /// Images of one run together, in order of their paths.
@@ -175,7 +196,7 @@ fn events_problems(dataset: &BidsDataset, raw: Option<&BidsDataset>, without: &[
                 without.len(),
                 first.path
             );
-            vec![Problem::lacking("the dataset", reason)]
+            vec![Problem::lacking(Part::Events, "the dataset", reason)]
         }
         _ => without.iter().map(|bold| partners::no_events(dataset, raw, bold)).collect(),
     }

@@ -111,6 +111,19 @@ fn two_variants_of_a_run_are_refused_with_the_choices() {
 }
 
 #[test]
+fn every_variant_has_a_query_that_finds_each_run_once() {
+    let paths = fmriprep_23();
+    let dataset = BidsDataset::new(&paths, &two_seconds);
+    let variants = variants_of(&dataset);
+    let texts: Vec<String> = variants.iter().map(ToString::to_string).collect();
+    let mni = |res: u8| format!("desc-preproc res-{res} space-MNI152NLin2009cAsym");
+    assert_eq!(texts, [mni(1), mni(2), "desc-preproc space-T1w".into()]);
+    for query in &variants {
+        assert_eq!(select_runs(&dataset, None, query).runs.len(), 3);
+    }
+}
+
+#[test]
 fn two_descriptions_are_refused_until_one_is_chosen() {
     let stem = "sub-1/func/sub-1_task-x_space-T1w_desc";
     let paths = [format!("{stem}-preproc_bold.nii.gz"), format!("{stem}-smoothAROMAnonaggr_bold.nii.gz")];
