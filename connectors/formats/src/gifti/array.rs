@@ -168,12 +168,13 @@ fn dims(xml: &Xml, element: &Element) -> Result<Vec<usize>> {
     (0..count).map(|n| xml.attribute(element, &format!("Dim{n}"))).collect()
 }
 
+/// The names of the standard, and those that early writers took from its C library.
 fn encoding(xml: &Xml, element: &Element) -> Result<Encoding> {
     match xml.required(element, "Encoding")? {
-        "ASCII" => Ok(Encoding::Ascii),
-        "Base64Binary" => Ok(Encoding::Base64),
-        "GZipBase64Binary" => Ok(Encoding::GzipBase64),
-        "ExternalFileBinary" => {
+        "ASCII" | "GIFTI_ENCODING_ASCII" => Ok(Encoding::Ascii),
+        "Base64Binary" | "GIFTI_ENCODING_B64BIN" => Ok(Encoding::Base64),
+        "GZipBase64Binary" | "GIFTI_ENCODING_B64GZ" => Ok(Encoding::GzipBase64),
+        "ExternalFileBinary" | "GIFTI_ENCODING_EXTBIN" => {
             let name = element.attribute("ExternalFileName").unwrap_or_default();
             let reason = format!(
                 "its numbers lie in another file, '{}', which is not read; convert with \
@@ -188,10 +189,10 @@ fn encoding(xml: &Xml, element: &Element) -> Result<Encoding> {
 
 fn endian(xml: &Xml, element: &Element) -> Result<Endian> {
     match element.attribute("Endian") {
-        Some("LittleEndian") => Ok(Endian::Little),
-        Some("BigEndian") => Ok(Endian::Big),
+        Some("LittleEndian" | "GIFTI_ENDIAN_LITTLE") => Ok(Endian::Little),
+        Some("BigEndian" | "GIFTI_ENDIAN_BIG") => Ok(Endian::Big),
         // Decimal numbers have none.
-        _ if element.attribute("Encoding") == Some("ASCII") => Ok(Endian::Little),
+        _ if matches!(encoding(xml, element), Ok(Encoding::Ascii)) => Ok(Endian::Little),
         other => {
             let reason = format!("its Endian '{}' is unknown", cut(other.unwrap_or_default()));
             Err(xml.fault_at(element, reason))

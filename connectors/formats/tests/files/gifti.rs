@@ -77,6 +77,10 @@ fn what_cannot_be_is_refused_with_array_and_byte() {
     let ascii = format!("{LITTLE} Encoding=\"ASCII\"");
     assert_eq!(read(&document(&base64, "AQD/ /w==\n")).unwrap(), [1.0, -1.0]);
     assert_eq!(read(&document(&ascii, "<![CDATA[ 3 ]]><!-- --> &#45;4 ")).unwrap(), [3.0, -4.0]);
+    let early = base64
+        .replace("Base64Binary", "GIFTI_ENCODING_B64BIN")
+        .replace("LittleEndian", "GIFTI_ENDIAN_LITTLE");
+    assert_eq!(read(&document(&early, "AQD//w==")).unwrap(), [1.0, -1.0]);
     let external = format!("{LITTLE} Encoding=\"ExternalFileBinary\" ExternalFileName=\"a.dat\"");
     for (attributes, data, message) in [
         (&base64[..], "AQD/", "array 1, Data: it holds 3 bytes"),
