@@ -18,6 +18,9 @@ mod example_01;
 mod layers;
 mod processes;
 mod program;
+#[path = "../../connectors/storage/tests/servers/mod.rs"]
+mod servers;
+mod stores;
 mod taken_up;
 mod unchanged;
 mod whole_brain;

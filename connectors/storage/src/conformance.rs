@@ -244,8 +244,7 @@ async fn folders_are_published_whole(store: &dyn ObjectStore, root: &Path) {
         std::fs::write(local.path().join("weights"), vec![7_u8; 20 << 20]).unwrap();
         publish_folder(local.path(), store, &target).await.unwrap();
     }
-    let fetched = away.path().join("fetched");
-    fetch_folder(store, &target, &fetched).await.unwrap();
+    let fetched = fetch_folder(store, &target, away.path()).await.unwrap();
     assert_eq!(std::fs::read_to_string(fetched.join("config=1 .json")).unwrap(), "new");
     assert_eq!(std::fs::metadata(fetched.join("weights")).unwrap().len(), 20 << 20);
     let left = list(store, &target).await;

@@ -64,25 +64,35 @@ pub async fn publish_folder(source: &FilePath, store: &dyn ObjectStore, target: 
     Ok(())
 }
 
-/// Copies the folder `source`, as its manifest names it, to the local folder `target`, which must not exist yet
-/// and appears whole.
+/// Copies the folder `source`, as its manifest names it, to a folder in the local folder `parent`, and gives its
+/// path. It appears whole, and one that was fetched already is not fetched again.
 ///
 /// # Errors
 /// A `source` that was not published whole, or files that are not as the manifest says.
-pub async fn fetch_folder(store: &dyn ObjectStore, source: &Path, target: &FilePath) -> Result<()> {
+pub async fn fetch_folder(store: &dyn ObjectStore, source: &Path, parent: &FilePath) -> Result<PathBuf> {
     let manifest = manifest(store, source).await?;
-    let unwritable = |e| Error::Write { path: target.into(), source: e };
-    let parent = target.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(FilePath::new("."));
+    if manifest.generation.contains(['/', '\\']) || manifest.generation.starts_with('.') {
+        return Err(broken(source, "its manifest names no generation: publish it again"));
+    }
+    let target = parent.join(&manifest.generation);
+    if target.is_dir() {
+        return Ok(target);
+    }
+    let unwritable = |e| Error::Write { path: target.clone(), source: e };
     fs::create_dir_all(parent).await.map_err(unwritable)?;
     let partial = tempfile::Builder::new().prefix(".fetched-").tempdir_in(parent).map_err(unwritable)?;
     for file in &manifest.files {
         let object = object(source, &manifest.generation, &file.name)?;
         fetch(store, &object, file.bytes, &partial.path().join(&file.name)).await?;
     }
-    fs::rename(partial.path(), target).await.map_err(unwritable)?;
-    // It has its own name now, so there is nothing to remove.
-    let _ = partial.keep();
-    Ok(())
+    match fs::rename(partial.path(), &target).await {
+        // It has its own name now, so there is nothing to remove.
+        Ok(()) => drop(partial.keep()),
+        // Another has fetched the same meanwhile.
+        Err(_) if target.is_dir() => {}
+        Err(e) => return Err(unwritable(e)),
+    }
+    Ok(target)
 }
 
 /// Copies one object of `bytes` bytes to a local file.

@@ -11,10 +11,11 @@ use ballista_core::{
 use ballista_scheduler::SessionBuilder;
 use datafusion::{
     error::Result,
-    execution::{SessionState, SessionStateBuilder},
+    execution::{SessionState, SessionStateBuilder, runtime_env::RuntimeEnvBuilder},
     prelude::SessionConfig,
 };
 use std::sync::Arc;
+use voxelflow_dataset::StoresOf;
 
 /// Makes a session as the driver's: its functions, its stores, its settings.
 pub type SessionFactory = Arc<dyn Fn() -> Result<SessionState> + Send + Sync>;
@@ -80,8 +81,15 @@ impl Sessions {
         Arc::new(BallistaFunctionRegistry::from(&self.state))
     }
 
+    /// Memory and disk are shared by all jobs; stores are as each job describes them.
     pub(crate) fn runtime_producer(&self) -> RuntimeProducer {
         let runtime = Arc::clone(self.state.runtime_env());
-        Arc::new(move |_| Ok(Arc::clone(&runtime)))
+        let stores = self.state.config().get_extension::<StoresOf>();
+        Arc::new(move |config| match &stores {
+            Some(stores) => RuntimeEnvBuilder::from_runtime_env(&runtime)
+                .with_object_store_registry((stores.0)(config))
+                .build_arc(),
+            None => Ok(Arc::clone(&runtime)),
+        })
     }
 }

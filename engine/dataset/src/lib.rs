@@ -67,6 +67,6 @@ pub use node_codec::NodeCodec;
 pub use parquet_sink::{WriteOptions, WriteSummary};
 pub use plan_identity::SourceIdentity;
 pub use runner::{LocalRunner, PlanRun, PlanRunner, Runner};
-pub use session_context::{EngineConfig, ExtensionPlanners, session_context, session_state};
+pub use session_context::{EngineConfig, ExtensionPlanners, StoresOf, session_context, session_state};
 pub use stage_planner::{OptionMap, StageError, StagePlanner, TrainRequest};
 pub use train::{ModelFunction, StageSpec, TrainConfig, TrainedModel, TrainingHistory};

@@ -22,6 +22,10 @@ use std::{collections::BTreeMap, fmt, fs, num::NonZeroUsize, path::PathBuf, sync
 /// Planners of plan nodes.
 pub type ExtensionPlanners = Vec<Arc<dyn ExtensionPlanner + Send + Sync>>;
 
+/// An extension of a session's configuration: finds object stores for plans of other sessions, by the configuration
+/// that came with them. Executors use it, who run the plans of many.
+pub struct StoresOf(pub fn(&SessionConfig) -> Arc<dyn ObjectStoreRegistry>);
+
 /// Settings of the session below datasets.
 #[derive(Clone, Debug, Default)]
 pub struct EngineConfig {

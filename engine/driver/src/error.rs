@@ -147,6 +147,9 @@ fn verdict(error: &(dyn StdError + 'static)) -> Option<bool> {
     if let Some(e) = error.downcast_ref::<voxelflow_stage::Error>() {
         return Some(e.is_input());
     }
+    if let Some(e) = error.downcast_ref::<voxelflow_storage::Error>() {
+        return Some(e.is_input());
+    }
     if let Some(e) = error.downcast_ref::<voxelflow_formats::Error>() {
         return Some(e.is_input());
     }
@@ -177,6 +180,7 @@ fn own_message(error: &(dyn StdError + 'static)) -> Option<String> {
         || error.is::<voxelflow_tables::Error>()
         || error.is::<voxelflow_operators::Error>()
         || error.is::<voxelflow_stage::Error>()
+        || error.is::<voxelflow_storage::Error>()
         || error.is::<voxelflow_formats::Error>()
         || error.is::<Error>();
     if own { Some(error.to_string()) } else { error.source().and_then(own_message) }

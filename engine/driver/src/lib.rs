@@ -23,11 +23,13 @@ pub mod command;
 mod driver_main;
 mod error;
 pub mod flags;
+mod model_store;
 pub mod pipeline;
 pub mod progress;
 mod rows;
 mod session;
 mod source_identity;
+mod stores;
 
 pub use error::{Error, Result};
 pub use session::{DEFAULT_OUT, Session, SessionBuilder};

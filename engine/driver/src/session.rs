@@ -1,6 +1,13 @@
 //! The entry: a DataFusion session with the stages, tables and functions of this build.
 
-use crate::{Error, Result, command::cluster_key, error::input_in, flags::ClusterFlags};
+use crate::{
+    Error, Result,
+    command::cluster_key,
+    error::input_in,
+    flags::ClusterFlags,
+    model_store::{StoredModels, is_remote, publish_model},
+    stores::{LiveOptions, SessionStores, StoreSettings, stores_of},
+};
 use datafusion::{
     catalog::TableProviderFactory, datasource::provider_as_source, error::DataFusionError,
     execution::SessionState, logical_expr::LogicalPlanBuilder, prelude::SessionContext,
@@ -15,10 +22,11 @@ use voxelflow_cluster::{
     node::{self, Nodes, NodesConfig, Wish},
 };
 use voxelflow_dataset::{
-    Dataset, Engine, EngineConfig, OptionMap, StagePlanner, build_id, register_stages, runner::Fault,
-    session_state,
+    Dataset, Engine, EngineConfig, OptionMap, StagePlanner, StoresOf, TrainedModel, build_id,
+    register_stages, runner::Fault, session_state,
 };
 use voxelflow_operators::{StageCatalog, end_cut_off, extension_planners};
+use voxelflow_storage::{Purpose, StoreOptions};
 use voxelflow_tables::{ExportOptions, NIFTI, NiftiTable, NiftiTableFactory, check_export, export_maps};
 
 /// Folder of what a session writes, unless told otherwise.
@@ -28,6 +36,7 @@ pub const DEFAULT_OUT: &str = "voxelflow-out";
 #[derive(Clone, Debug)]
 pub struct Session {
     engine: Engine,
+    stores: LiveOptions,
 }
 
 /// Settings of a [`Session`].
@@ -36,11 +45,17 @@ pub struct SessionBuilder {
     out: PathBuf,
     config: EngineConfig,
     cluster: ClusterFlags,
+    stores: StoreOptions,
 }
 
 impl Default for SessionBuilder {
     fn default() -> Self {
-        Self { out: DEFAULT_OUT.into(), config: EngineConfig::default(), cluster: ClusterFlags::default() }
+        Self {
+            out: DEFAULT_OUT.into(),
+            config: EngineConfig::default(),
+            cluster: ClusterFlags::default(),
+            stores: StoreOptions::default(),
+        }
     }
 }
 
@@ -56,6 +71,14 @@ impl SessionBuilder {
     #[must_use]
     pub fn memory_limit(mut self, bytes: usize) -> Self {
         self.config.memory_limit = Some(bytes);
+        self
+    }
+
+    /// How stores are reached; what is not said comes from the environment and from AWS profiles. Keys that are given
+    /// here are this process's own: executors have theirs.
+    #[must_use]
+    pub fn stores(mut self, options: StoreOptions) -> Self {
+        self.stores = options;
         self
     }
 
@@ -110,8 +133,10 @@ impl SessionBuilder {
         if self.cluster.cluster.is_some() || self.cluster.executors.is_some() {
             return Err(Error::input("session", "it runs on a cluster: make it with `start().await`"));
         }
-        let context = session_context(&self.config)?;
-        Ok(Session { engine: Engine::new(context, stages(), self.out) })
+        local_folder(&self.out)?;
+        let stores = LiveOptions::new(self.stores);
+        let context = session_context(&self.config, &stores)?;
+        Ok(Session { engine: Engine::new(context, stages(&stores), self.out), stores })
     }
 
     /// The session, where it was told to run; executors of its own are started.
@@ -119,6 +144,7 @@ impl SessionBuilder {
     /// # Errors
     /// A setting that cannot be used, a cluster that does not start.
     pub async fn start(mut self) -> Result<Session> {
+        local_folder(&self.out)?;
         let runner = match (&self.cluster.cluster, self.cluster.executors) {
             (Some(url), None) if url.starts_with(node::SCHEME) => {
                 let nodes = self.start_on_nodes(url).await?;
@@ -146,8 +172,10 @@ impl SessionBuilder {
                 return Err(Error::input("--cluster and --executors", reason));
             }
         };
-        let context = session_context(&self.config)?;
-        Ok(Session { engine: Engine::on_runner(context, stages(), self.out, Arc::new(runner))? })
+        let stores = LiveOptions::new(self.stores);
+        let context = session_context(&self.config, &stores)?;
+        let engine = Engine::on_runner(context, stages(&stores), self.out, Arc::new(runner))?;
+        Ok(Session { engine, stores })
     }
 }
 
@@ -192,17 +220,31 @@ fn running_program() -> Result<PathBuf> {
 }
 
 /// Files can be named in FROM, as in `SELECT … FROM 'series.parquet'`.
-fn session_context(config: &EngineConfig) -> Result<SessionContext> {
-    Ok(SessionContext::new_with_state(session_state_of(config)?).enable_url_table())
+fn session_context(config: &EngineConfig, stores: &LiveOptions) -> Result<SessionContext> {
+    Ok(SessionContext::new_with_state(session_state_of(config, stores)?).enable_url_table())
 }
 
-fn stages() -> Arc<dyn StagePlanner> {
-    Arc::new(StageCatalog::new(voxelflow_nn::stages()))
+fn stages(stores: &LiveOptions) -> Arc<dyn StagePlanner> {
+    let models = StoredModels::new(stores.clone());
+    Arc::new(StageCatalog::new(voxelflow_nn::stages()).with_models(Arc::new(models)))
+}
+
+/// What is written by relative name is renamed into its place, so its folder is one of a file system.
+fn local_folder(out: &Path) -> Result<()> {
+    if is_remote(&out.to_string_lossy()) {
+        let reason = "the working folder is one of a file system: give a local path, write tables to stores by \
+                      `COPY … TO`, and models by `publish => '…'`";
+        return Err(Error::input(out.display(), reason));
+    }
+    Ok(())
 }
 
 /// A session's state with all that this build knows but the stages' functions, which the engine registers.
-fn session_state_of(config: &EngineConfig) -> Result<SessionState> {
-    let mut state = session_state(extension_planners(), config)?.build();
+fn session_state_of(config: &EngineConfig, stores: &LiveOptions) -> Result<SessionState> {
+    let mut config = config.clone();
+    config.object_stores.get_or_insert_with(|| Arc::new(SessionStores::new(stores.clone())));
+    let mut state = session_state(extension_planners(), &config)?.build();
+    state.config_mut().options_mut().extensions.insert(StoreSettings::new(stores));
     let nifti: Arc<dyn TableProviderFactory> = Arc::new(NiftiTableFactory);
     state.table_factories_mut().insert(NIFTI.to_owned(), nifti);
     Ok(state)
@@ -211,10 +253,13 @@ fn session_state_of(config: &EngineConfig) -> Result<SessionState> {
 /// Sessions of schedulers and executors: what the driver's knows, they know.
 pub(crate) fn cluster_sessions(config: EngineConfig) -> SessionFactory {
     Arc::new(move || {
-        let mut state = session_state_of(&config).map_err(|e| DataFusionError::External(Box::new(e)))?;
+        let stores = LiveOptions::default();
+        let state = session_state_of(&config, &stores);
+        let mut state = state.map_err(|e| DataFusionError::External(Box::new(e)))?;
+        state.config_mut().set_extension(Arc::new(StoresOf(stores_of)));
         state.config_mut().set_extension(Arc::new(Fault(|error| input_in(error))));
         let context = SessionContext::new_with_state(state);
-        register_stages(&context, stages().as_ref());
+        register_stages(&context, stages(&stores).as_ref());
         Ok(context.state())
     })
 }
@@ -223,6 +268,37 @@ impl Session {
     /// Settings to start from.
     pub fn builder() -> SessionBuilder {
         SessionBuilder::default()
+    }
+
+    /// Publishes a trained model, whole, as `location` (`s3://…`, `hdfs://…`), instead of one that is there. Wherever
+    /// the folder of a model is asked for, the location serves as well.
+    ///
+    /// # Errors
+    /// A location that is none, a store that cannot be written to.
+    pub async fn publish_model(&self, model: &TrainedModel, location: &str) -> Result<()> {
+        self.publish_folder(&model.folder, location).await
+    }
+
+    /// How stores are reached now.
+    pub(crate) fn store_options(&self) -> StoreOptions {
+        self.stores.now()
+    }
+
+    /// Publishes the local folder of a model.
+    pub(crate) async fn publish_folder(&self, folder: &Path, location: &str) -> Result<()> {
+        publish_model(folder, location, &self.stores.now()).await
+    }
+
+    /// Looks at a location in a store before any work: what is wrong with its description is named within seconds.
+    /// Locations of this machine are left to whoever opens them.
+    ///
+    /// # Errors
+    /// The field that is wrong.
+    pub(crate) async fn check_location(&self, location: &str, purpose: Purpose) -> Result<()> {
+        if !is_remote(location) || location.starts_with("memory://") {
+            return Ok(());
+        }
+        Ok(voxelflow_storage::check(location, &self.stores.now(), purpose).await?)
     }
 
     /// The voxel series of NIfTI images: a file, a folder or a glob, with the options that

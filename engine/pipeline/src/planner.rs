@@ -86,6 +86,8 @@ pub struct PlannedTrain {
     pub request: TrainRequest,
     /// Trains, writes the folder and yields the history.
     pub plan: LogicalPlan,
+    /// Where the model is published afterwards, a URL: the setting `publish`.
+    pub publish: Option<String>,
 }
 
 /// What maps are drawn of.
@@ -231,6 +233,16 @@ impl Planner {
             }
             settings.insert("per".into(), Value::String(per.text.clone()));
         }
+        let publish = match settings.remove("publish") {
+            None => None,
+            Some(Value::String(location)) if location.contains("://") => Some(location),
+            Some(other) => {
+                let message = format!("`publish` is the location of a model in a store, not {other}");
+                let place = option_place(train, "publish").unwrap_or(stage.span);
+                return Err(PipelineError::new(&statement.source, place, message)
+                    .help("as in publish => 's3://lab/models/dca'; the model also lies under --out"));
+            }
+        };
         let request = TrainRequest {
             model: train.model.text.clone(),
             folder: self.model_folder(&train.model.text),
@@ -245,7 +257,7 @@ impl Planner {
             refused(statement, Some(place), &e).caused_by(DataFusionError::External(Box::new(e)))
         })?;
         self.check_types(statement, &plan)?;
-        Ok(Planned::Train(Box::new(PlannedTrain { request, plan })))
+        Ok(Planned::Train(Box::new(PlannedTrain { request, plan, publish })))
     }
 
     async fn plan_export(&self, statement: &Statement, export: &ExportMaps) -> Result<Planned> {

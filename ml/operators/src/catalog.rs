@@ -2,7 +2,7 @@
 
 use crate::{
     CLEAN, Error, TrainJob, TrainNode,
-    functions::{ModelCache, ModelFunctionUdf, series_functions},
+    functions::{ModelCache, ModelFunctionUdf, ModelSource, series_functions},
     plan_clean,
     series_column::{series_length, series_type},
 };
@@ -26,7 +26,13 @@ impl StageCatalog {
     /// A catalogue of `kinds`; of two with the same name the first counts.
     pub fn new(kinds: Vec<Arc<dyn StageKind>>) -> Self {
         let kinds = Arc::new(kinds);
-        Self { models: Arc::new(ModelCache::new(Arc::clone(&kinds))), kinds }
+        Self { models: Arc::new(ModelCache::new(Arc::clone(&kinds), None)), kinds }
+    }
+
+    /// The same catalogue, whose functions find models also where `source` does.
+    #[must_use]
+    pub fn with_models(self, source: Arc<dyn ModelSource>) -> Self {
+        Self { models: Arc::new(ModelCache::new(Arc::clone(&self.kinds), Some(source))), ..self }
     }
 
     /// The stage `stage` with `options`, as a rank trains it.

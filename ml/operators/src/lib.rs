@@ -24,7 +24,7 @@ pub use catalog::StageCatalog;
 pub use clean::{CLEAN, CleanNode, CleanOptions, NotFinite, plan_clean, plan_clean_exec};
 pub use clean_exec::CleanExec;
 pub use error::{Error, Result};
-pub use functions::series_functions;
+pub use functions::{ModelSource, series_functions};
 pub use observer::TrainObserver;
 pub use planner::{OperatorsPlanner, extension_planners};
 pub use series_column::SeriesColumn;

@@ -3,6 +3,7 @@
 use crate::{
     Error, Result, Session,
     flags::{RowFormat, SqlFlags},
+    model_store::is_remote,
     rows::print_rows,
 };
 use arrow::{array::RecordBatch, csv, error::ArrowError, json};
@@ -12,6 +13,12 @@ use std::io::{BufWriter, Write};
 use voxelflow_dataset::{Dataset, WriteOptions};
 
 pub(super) async fn sql(flags: SqlFlags) -> Result<()> {
+    if let (RowFormat::Csv | RowFormat::Json, Some(path)) = (flags.format, &flags.output)
+        && is_remote(&path.to_string_lossy())
+    {
+        let reason = "csv and json go to a local file; give --format parquet for a store";
+        return Err(Error::input(path.display(), reason));
+    }
     let session = Session::builder().place(&flags.cluster).start().await?;
     let rows = session.sql(&flags.statement).await?;
     match (flags.format, &flags.output) {

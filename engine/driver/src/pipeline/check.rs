@@ -3,9 +3,10 @@
 
 use super::PipelineFile;
 use crate::{Error, Result, Session};
-use datafusion::logical_expr::LogicalPlan;
+use datafusion::logical_expr::{DdlStatement, LogicalPlan};
 use std::path::Path;
 use voxelflow_pipeline::{MapsSource, Planned, Planner};
+use voxelflow_storage::Purpose;
 use voxelflow_tables::check_export;
 
 /// Plans every statement against what the ones before it would make. Headers of images are read, no data.
@@ -25,12 +26,34 @@ pub async fn check(file: &PipelineFile, session: &Session, out: &Path) -> Result
             let checked = check_export(rows.schema().as_arrow(), &target.to_string_lossy());
             checked.map_err(|e| in_statement(file, statement, e.into()))?;
         }
+        check_locations(session, &planned).await.map_err(|e| in_statement(file, statement, e))?;
         if matches!(planned, Planned::Other(LogicalPlan::Copy(_) | LogicalPlan::Dml(_))) {
             return Ok(number + 1);
         }
         planner.declare(statement, &planned).await?;
     }
     Ok(file.statements.len())
+}
+
+/// Looks at the stores that a statement names, so that what is wrong with their description is named before anything
+/// waits for them.
+async fn check_locations(session: &Session, planned: &Planned) -> Result<()> {
+    match planned {
+        Planned::Train(train) => match &train.publish {
+            Some(location) => session.check_location(location, Purpose::Write).await,
+            None => Ok(()),
+        },
+        Planned::CreateExternalTable(LogicalPlan::Ddl(DdlStatement::CreateExternalTable(command))) => {
+            for location in command.locations.iter().filter(|l| !l.contains(['*', '?', '['])) {
+                session.check_location(location, Purpose::Read).await?;
+            }
+            Ok(())
+        }
+        Planned::Other(LogicalPlan::Copy(copy)) => {
+            session.check_location(&copy.output_url, Purpose::Write).await
+        }
+        _ => Ok(()),
+    }
 }
 
 /// The same error with the statement's place.

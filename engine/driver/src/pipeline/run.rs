@@ -120,7 +120,7 @@ impl<'a> Runner<'a> {
     async fn statement(&mut self, statement: &Statement) -> Result<Outcome> {
         let started = Instant::now();
         let planned = self.planner.plan(statement).await?;
-        let key = self.key(statement, &planned)?;
+        let key = self.key(statement, &planned).await?;
         let (note, mut record) = match planned {
             Planned::CreateTable(table) => self.create_table(&table, &key).await?,
             Planned::Train(train) => self.train(*train, &key).await?,
@@ -150,13 +150,18 @@ impl<'a> Runner<'a> {
     }
 
     /// Identity of a statement: its text, and the identities of what it reads.
-    fn key(&self, statement: &Statement, planned: &Planned) -> Result<String> {
+    async fn key(&self, statement: &Statement, planned: &Planned) -> Result<String> {
         let inputs = self.planner.inputs(statement)?;
-        let known = |name: &String| {
+        let stores = self.session.store_options();
+        let mut identities = BTreeMap::new();
+        for name in &inputs.tables {
             // What no statement made is a file or a table of the session: it counts by what lies there.
-            (name.clone(), self.keys.get(name).cloned().unwrap_or_else(|| file_identity(name)))
-        };
-        let mut identities: BTreeMap<String, String> = inputs.tables.iter().map(known).collect();
+            let known = match self.keys.get(name) {
+                Some(key) => key.clone(),
+                None => file_identity(name, &stores).await,
+            };
+            identities.insert(name.clone(), known);
+        }
         identities.extend(inputs.models.iter().map(|m| {
             let target = model_target(m);
             (target.clone(), self.keys.get(&target).cloned().unwrap_or_default())
@@ -164,8 +169,9 @@ impl<'a> Runner<'a> {
         if let Planned::CreateExternalTable(LogicalPlan::Ddl(DdlStatement::CreateExternalTable(command))) =
             planned
         {
-            let named = command.locations.iter().chain(command.options.values());
-            identities.extend(named.map(|text| (format!("file {text}"), file_identity(text))));
+            for text in command.locations.iter().chain(command.options.values()) {
+                identities.insert(format!("file {text}"), file_identity(text, &stores).await);
+            }
         }
         identities.insert("voxelflow".into(), env!("CARGO_PKG_VERSION").into());
         Ok(statement_key(statement, &identities))
@@ -237,6 +243,9 @@ impl<'a> Runner<'a> {
                 }
                 self.observe(&name);
                 let batches = self.session.dataset(train.plan.clone()).collect().await?;
+                if let Some(location) = &train.publish {
+                    self.session.publish_folder(&folder, location).await?;
+                }
                 let history = TrainingHistory::from(batches);
                 let first = history.column("initial_loss").first().copied();
                 let record = StatementRecord {

@@ -1,19 +1,30 @@
-//! Models by their folder: read once, and again when the folder was replaced.
+//! Models by their folder: read once, and again when the folder was replaced. A folder in a store is fetched first.
 
 use crate::{Error, Result};
 use std::{
     collections::HashMap,
-    fs,
+    error::Error as StdError,
+    fmt, fs,
     os::unix::fs::MetadataExt,
     path::{Path, PathBuf},
     sync::{Arc, Mutex, PoisonError},
 };
 use voxelflow_stage::{Model, StageKind, nearest};
 
+/// Where models lie that are not in a folder of this machine.
+pub trait ModelSource: fmt::Debug + Send + Sync {
+    /// The local folder of a copy of the model at `location`, a URL. Another model there is in another folder.
+    ///
+    /// # Errors
+    /// Nothing that was published as a model, a store that fails.
+    fn fetch(&self, location: &str) -> Result<PathBuf, Box<dyn StdError + Send + Sync>>;
+}
+
 /// Models that have been read.
 #[derive(Debug)]
 pub(crate) struct ModelCache {
     kinds: Arc<Vec<Arc<dyn StageKind>>>,
+    source: Option<Arc<dyn ModelSource>>,
     models: Mutex<HashMap<PathBuf, Read>>,
 }
 
@@ -27,8 +38,20 @@ type Version = [(u64, i64, i64, u64); 2];
 const KEPT: usize = 32;
 
 impl ModelCache {
-    pub fn new(kinds: Arc<Vec<Arc<dyn StageKind>>>) -> Self {
-        Self { kinds, models: Mutex::default() }
+    pub fn new(kinds: Arc<Vec<Arc<dyn StageKind>>>, source: Option<Arc<dyn ModelSource>>) -> Self {
+        Self { kinds, source, models: Mutex::default() }
+    }
+
+    /// The local folder of `folder`, which may be a URL.
+    fn local(&self, folder: &str) -> Result<PathBuf> {
+        let Some(source) = self.source.as_ref().filter(|_| folder.contains("://")) else {
+            return Ok(PathBuf::from(folder));
+        };
+        let failed = |e: Box<dyn StdError + Send + Sync>| Error::ModelFolder {
+            path: folder.to_owned(),
+            reason: format!("it cannot be fetched: {e}"),
+        };
+        source.fetch(folder).map_err(failed)
     }
 
     /// The model in `folder`.
@@ -36,7 +59,7 @@ impl ModelCache {
     /// # Errors
     /// A folder without a model, one that cannot be read, or one of a stage that is not known.
     pub fn get(&self, folder: &str) -> Result<Arc<dyn Model>> {
-        let path = PathBuf::from(folder);
+        let path = self.local(folder)?;
         let version = version_of(&path)?;
         // The lock is held while a model is read: several partitions that start at once read it once.
         let mut models = self.models.lock().unwrap_or_else(PoisonError::into_inner);

@@ -1,0 +1,208 @@
+//! Series in S3 and HDFS: written there, read back equal, trained on with the same loss as from disk, on executors
+//! too; models published there and applied from there. Against real servers.
+
+use crate::{
+    program::{Ended, files_below, program, root},
+    servers,
+};
+use std::path::{Path, PathBuf};
+
+/// Where series and models lie, and what the processes find in their environment.
+struct Place<'a> {
+    url: String,
+    /// Settings that a pipeline begins with.
+    settings: String,
+    environment: Vec<(&'a str, &'a str)>,
+}
+
+impl Place<'_> {
+    fn voxelflow(&self, arguments: &[&str]) -> Ended {
+        let mut command = program("voxelflow");
+        for (name, _) in std::env::vars_os() {
+            if ["AWS_", "HADOOP_"].iter().any(|of| name.to_string_lossy().starts_with(of)) {
+                command.env_remove(name);
+            }
+        }
+        command.args(arguments).envs(self.environment.iter().copied()).output().unwrap().into()
+    }
+
+    /// Runs a pipeline into `out`.
+    fn run(&self, text: &str, out: &Path, more: &[&str]) -> Ended {
+        let file = out.with_extension("vf");
+        std::fs::write(&file, format!("{}\n{text}", self.settings)).unwrap();
+        let mut arguments = vec!["run", file.to_str().unwrap(), "--out", out.to_str().unwrap()];
+        arguments.extend(more);
+        self.voxelflow(&arguments)
+    }
+}
+
+/// The series of example 01, written to `place`.
+fn write_series(place: &str) -> String {
+    let bold = root().join("examples/data/ds003_sub-01_mc.nii.gz");
+    format!(
+        "CREATE EXTERNAL TABLE bold STORED AS NIFTI LOCATION '{}' OPTIONS (mask 'auto', subject '01');
+         CREATE TABLE cleaned AS SELECT * FROM clean(bold, detrend => true, standardize => 'zscore_sample');
+         COPY (SELECT * FROM cleaned ORDER BY voxel) TO '{place}/series/' STORED AS PARQUET;",
+        bold.display()
+    )
+}
+
+/// Trains on the series at `place`, publishes the model there if asked to, and applies it.
+fn train_there(place: &str, publish: &str) -> String {
+    format!(
+        "CREATE EXTERNAL TABLE series STORED AS PARQUET LOCATION '{place}/series/';
+         TRAIN MODEL dca USING dist_dca (hidden => 4, filters => [4], kernels => [5], pools => 1)
+           ON (SELECT * FROM series WHERE voxel % 5 <> 0) VALIDATE ON (SELECT * FROM series WHERE voxel % 5 = 0)
+           WITH (ranks => 2, epochs => 2, minibatch => 64, seed => 1, deterministic => true {publish});
+         CREATE TABLE hidden AS SELECT voxel, encode(dca, series) AS hidden FROM series;"
+    )
+}
+
+/// Losses of all epochs, to the last digit.
+fn losses(out: &Path) -> Vec<String> {
+    let text = std::fs::read(out.join("models/dca/history.json")).unwrap();
+    let history: serde_json::Value = serde_json::from_slice(&text).unwrap();
+    let epochs = history["epochs"].as_array().unwrap();
+    assert!(epochs.iter().all(|epoch| epoch["loss"].is_f64()) && !epochs.is_empty(), "{history}");
+    epochs.iter().map(|epoch| format!("{} {}", epoch["loss"], epoch["validation_loss"])).collect()
+}
+
+fn as_from_disk(place: &Place<'_>) {
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| -> PathBuf { folder.path().join(name) };
+    let disk = Place {
+        url: at("data").to_str().unwrap().to_owned(),
+        settings: String::new(),
+        environment: Vec::new(),
+    };
+    for place in [&disk, place] {
+        place.run(&write_series(&place.url), &at("written"), &["--fresh"]).expect_code(0);
+    }
+    let rows = |place: &Place<'_>| {
+        let query = format!("SELECT count(*) AS rows, min(voxel) AS first FROM '{}/series/'", place.url);
+        place.voxelflow(&["sql", &query, "--format", "csv"]).expect_code(0).stdout
+    };
+    assert_eq!(rows(place), rows(&disk));
+
+    disk.run(&train_there(&disk.url, ""), &at("from-disk"), &[]).expect_code(0);
+    let publish = format!(", publish => '{}/models/dca'", place.url);
+    let text = train_there(&place.url, &publish);
+    place.run(&text, &at("from-store"), &[]).expect_code(0);
+    assert_eq!(losses(&at("from-store")), losses(&at("from-disk")));
+    place.run(&text, &at("on-executors"), &["--executors", "2", "--slots", "1"]).expect_code(0);
+    assert_eq!(losses(&at("on-executors")), losses(&at("from-disk")));
+
+    // Another process applies the model that was published, here and on executors.
+    let encoded = |place: &Place<'_>, model: &str, more: &[&str]| {
+        let query = format!(
+            "SELECT voxel, encode('{model}', series) AS hidden FROM '{}/series/' ORDER BY voxel",
+            place.url
+        );
+        let mut arguments = vec!["sql", &query, "--format", "json"];
+        arguments.extend(more);
+        place.voxelflow(&arguments).expect_code(0).stdout
+    };
+    let expected = encoded(&disk, at("from-disk/models/dca").to_str().unwrap(), &[]);
+    assert!(expected.lines().count() > 100);
+    let model = format!("{}/models/dca", place.url);
+    assert_eq!(encoded(place, &model, &[]), expected);
+    assert_eq!(encoded(place, &model, &["--executors", "2", "--slots", "1"]), expected);
+
+    // What has not changed is not done again; what was written anew is.
+    let trained = || {
+        let said = place.run(&text, &at("from-store"), &["--json"]).expect_code(0).stdout;
+        let lines = said.lines().filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok());
+        let note = lines.into_iter().find(|line| line["statement"] == "TRAIN MODEL dca").unwrap();
+        note["note"].as_str().unwrap().to_owned()
+    };
+    assert_eq!(trained(), "unchanged");
+    place.run(&write_series(&place.url), &at("written"), &["--fresh"]).expect_code(0);
+    assert_eq!(trained(), "ran");
+    nothing_secret_below(folder.path());
+}
+
+fn nothing_secret_below(folder: &Path) {
+    let files = files_below(folder);
+    assert!(files.iter().any(|file| file.ends_with("config.json")), "{files:?}");
+    for file in files {
+        let bytes = std::fs::read(folder.join(&file)).unwrap();
+        let secret = servers::SECRET_KEY.as_bytes();
+        assert!(!bytes.windows(secret.len()).any(|window| window == secret), "{file} has the secret key");
+    }
+}
+
+#[test]
+fn series_and_models_in_s3_are_as_on_disk() {
+    let Some(server) = servers::s3() else { return };
+    let place = Place {
+        url: "s3://tests/training".into(),
+        settings: String::new(),
+        environment: vec![
+            ("AWS_ENDPOINT_URL", &server.endpoint),
+            ("AWS_ACCESS_KEY_ID", servers::ACCESS_KEY),
+            ("AWS_SECRET_ACCESS_KEY", servers::SECRET_KEY),
+        ],
+    };
+    as_from_disk(&place);
+}
+
+#[test]
+fn series_and_models_in_hdfs_are_as_on_disk() {
+    let Some(server) = servers::hdfs() else { return };
+    let url = format!("{}/training", server.url);
+    as_from_disk(&Place { url, settings: String::new(), environment: Vec::new() });
+}
+
+/// The endpoint is a setting of the pipeline, and reaches the executors with the plan; the keys are not and do not.
+#[test]
+fn settings_reach_executors_and_a_wrong_key_is_named_before_anything_runs() {
+    let Some(server) = servers::s3() else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let mut place = Place {
+        url: "s3://tests/settings".into(),
+        settings: format!("SET s3.endpoint = '{}';", server.endpoint),
+        environment: vec![
+            ("AWS_ACCESS_KEY_ID", servers::ACCESS_KEY),
+            ("AWS_SECRET_ACCESS_KEY", servers::SECRET_KEY),
+        ],
+    };
+    let out = folder.path().join("out");
+    place.run(&write_series(&place.url), &out, &[]).expect_code(0);
+    let read = format!(
+        "CREATE EXTERNAL TABLE series STORED AS PARQUET LOCATION '{}/series/';
+         SELECT count(*) AS rows FROM series;",
+        place.url
+    );
+    place.run(&read, &out, &["--executors", "2", "--slots", "1"]).expect_code(0);
+
+    // The same bytes by plain HTTP, without keys.
+    let one = format!("COPY (SELECT 7 AS seven) TO '{}/one.parquet' STORED AS PARQUET;", place.url);
+    place.run(&one, &out, &[]).expect_code(0);
+    let query = format!("SELECT seven FROM '{}/buckets/tests/settings/one.parquet'", server.files);
+    let without = Place { url: String::new(), settings: String::new(), environment: Vec::new() };
+    assert_eq!(without.voxelflow(&["sql", &query, "--format", "csv"]).expect_code(0).stdout, "seven\n7\n");
+
+    place.environment[1].1 = "wrong";
+    let ended = place.run(&read, &out, &[]).expect_code(2);
+    assert!(
+        ended.stderr.contains("secret key") && ended.stderr.contains("the environment"),
+        "{}",
+        ended.stderr
+    );
+    place.environment.truncate(1);
+    let ended = place.run(&read, &out, &[]).expect_code(2);
+    assert!(ended.stderr.contains("AWS_SECRET_ACCESS_KEY"), "{}", ended.stderr);
+}
+
+#[test]
+fn what_cannot_be_in_a_store_is_refused_with_a_way_out() {
+    let file = tempfile::Builder::new().suffix(".vf").tempfile().unwrap();
+    std::fs::write(file.path(), "SELECT 1;").unwrap();
+    let place = Place { url: String::new(), settings: String::new(), environment: Vec::new() };
+    let ended =
+        place.voxelflow(&["run", file.path().to_str().unwrap(), "--out", "s3://lab/out"]).expect_code(2);
+    assert!(ended.stderr.contains("local path") && ended.stderr.contains("publish"), "{}", ended.stderr);
+    let ended =
+        place.voxelflow(&["sql", "SELECT 1", "--format", "csv", "--output", "s3://lab/x.csv"]).expect_code(2);
+    assert!(ended.stderr.contains("parquet"), "{}", ended.stderr);
+}
