@@ -2,8 +2,9 @@
 
 use super::{expected, fixture, singles};
 use proptest::prelude::*;
+use serde_json::Value;
 use std::io::Cursor;
-use voxelflow_formats::cifti::{Along, CiftiReader, Places};
+use voxelflow_formats::cifti::{Along, CiftiHeader, CiftiReader, Places};
 use voxelflow_formats::{Error, NiftiReader, Result};
 
 #[test]
@@ -34,35 +35,7 @@ fn values_and_places_are_those_of_nibabel() {
             "{name}"
         );
 
-        let structures: Vec<_> = header
-            .models
-            .iter()
-            .map(|m| serde_json::json!([m.structure, m.offset, m.offset + m.count]))
-            .collect();
-        assert_eq!(serde_json::json!(structures), case["structures"], "{name}");
-        let (mut vertices, mut voxels) = (Vec::new(), Vec::new());
-        for model in &header.models {
-            match &model.places {
-                Places::Surface { vertices: here, vertices_of_surface } => {
-                    assert_eq!(*vertices_of_surface, 10);
-                    vertices.extend(here.iter().map(|&vertex| i64::from(vertex)));
-                    voxels.extend(here.iter().map(|_| [-1; 3]));
-                }
-                Places::Volume { voxels: here } => {
-                    vertices.extend(here.iter().map(|_| -1));
-                    voxels.extend(here.iter().map(|voxel| voxel.map(i64::from)));
-                }
-                other => panic!("{other:?}"),
-            }
-        }
-        assert_eq!(serde_json::json!(vertices), case["vertices"], "{name}");
-        assert_eq!(serde_json::json!(voxels), case["voxels"], "{name}");
-        assert_eq!(serde_json::json!(header.volume.as_ref().map(|v| v.affine)), case["affine"], "{name}");
-        assert_eq!(
-            serde_json::json!(header.volume.as_ref().map(|v| v.shape)),
-            case["volume_shape"],
-            "{name}"
-        );
+        compare_places(&name, &header, &case);
         match &header.along {
             Along::Series(axis) => {
                 assert_eq!(serde_json::json!(axis.start), case["series"]["start"]);
@@ -72,6 +45,35 @@ fn values_and_places_are_those_of_nibabel() {
             other => panic!("{other:?}"),
         }
     }
+}
+
+/// Structures, vertices, voxels and the volume, as nibabel lists them by grayordinate.
+fn compare_places(name: &str, header: &CiftiHeader, case: &Value) {
+    let structures: Vec<_> = header
+        .models
+        .iter()
+        .map(|m| serde_json::json!([m.structure, m.offset, m.offset + m.count]))
+        .collect();
+    assert_eq!(serde_json::json!(structures), case["structures"], "{name}");
+    let (mut vertices, mut voxels) = (Vec::new(), Vec::new());
+    for model in &header.models {
+        match &model.places {
+            Places::Surface { vertices: here, vertices_of_surface } => {
+                assert_eq!(*vertices_of_surface, 10);
+                vertices.extend(here.iter().map(|&vertex| i64::from(vertex)));
+                voxels.extend(here.iter().map(|_| [-1; 3]));
+            }
+            Places::Volume { voxels: here } => {
+                vertices.extend(here.iter().map(|_| -1));
+                voxels.extend(here.iter().map(|voxel| voxel.map(i64::from)));
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+    assert_eq!(serde_json::json!(vertices), case["vertices"], "{name}");
+    assert_eq!(serde_json::json!(voxels), case["voxels"], "{name}");
+    assert_eq!(serde_json::json!(header.volume.as_ref().map(|v| v.affine)), case["affine"], "{name}");
+    assert_eq!(serde_json::json!(header.volume.as_ref().map(|v| v.shape)), case["volume_shape"], "{name}");
 }
 
 /// A file whose parts can be replaced.
