@@ -43,7 +43,7 @@ impl MovementRegressors {
     /// Reads from `source`; `name` is its path or URL, for messages.
     ///
     /// # Errors
-    /// [`crate::Error::Line`] for a file without lines, or a line without exactly 12 finite numbers; [`Error::Read`]
+    /// [`crate::Error::Line`] for a file without lines, or a line without exactly 12 finite numbers; [`crate::Error::Read`]
     /// from the system.
     pub fn from_reader(source: impl Read, name: &str) -> Result<Self> {
         let numbers = NumberLines::from_reader(source, name)?;
