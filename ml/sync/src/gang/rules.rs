@@ -29,7 +29,8 @@ impl Deadlines {
             heartbeat: settings.heartbeat_seconds,
             dead: settings.heartbeat_timeout_seconds,
             reconnect: settings.heartbeat_timeout_seconds / 3.0,
-            gather: 10.0_f64.min(settings.deadline_seconds),
+            // A gang that may begin without some of them must not be late by then.
+            gather: 10.0_f64.min(settings.deadline_seconds / 2.0),
             missing: settings.deadline_seconds,
             hold: settings.hold_seconds,
         }
