@@ -9,7 +9,7 @@
 
 use crate::error::{Error, Result};
 use std::{
-    fs::{self, File, TryLockError},
+    fs::{self, File},
     path::{Path, PathBuf},
     sync::atomic::{AtomicBool, Ordering},
 };
@@ -82,11 +82,8 @@ fn sweep(parent: &Path) {
 /// Whether `folder` has an owner that nobody holds.
 fn is_left_behind(folder: &Path) -> bool {
     // Opened for writing, which only its own user may.
-    let Ok(owner) = File::options().write(true).open(folder.join(OWNER)) else { return false };
-    match owner.try_lock() {
-        Ok(()) => true,
-        Err(TryLockError::WouldBlock | TryLockError::Error(_)) => false,
-    }
+    let owner = File::options().write(true).open(folder.join(OWNER));
+    owner.is_ok_and(|owner| owner.try_lock().is_ok())
 }
 
 #[cfg(test)]
