@@ -5,11 +5,17 @@ use crate::{
     program::{Ended, files_below, program, root},
     servers,
 };
-use std::path::{Path, PathBuf};
+use std::{
+    path::{Path, PathBuf},
+    process::Command,
+};
 
 /// Where series and models lie, and what the processes find in their environment.
+#[derive(Default)]
 struct Place<'a> {
     url: String,
+    /// The same place as plain HTTP, where there is one.
+    files: Option<String>,
     /// Settings that a pipeline begins with.
     settings: String,
     environment: Vec<(&'a str, &'a str)>,
@@ -72,6 +78,7 @@ fn as_from_disk(place: &Place<'_>) {
     let at = |name: &str| -> PathBuf { folder.path().join(name) };
     let disk = Place {
         url: at("data").to_str().unwrap().to_owned(),
+        files: None,
         settings: String::new(),
         environment: Vec::new(),
     };
@@ -116,6 +123,13 @@ fn as_from_disk(place: &Place<'_>) {
         note["note"].as_str().unwrap().to_owned()
     };
     assert_eq!(trained(), "unchanged");
+    if let Some(files) = &place.files {
+        // A model that is gone from the store is published again; it is not trained again.
+        let gone = format!("{files}/models?recursive=true");
+        assert!(Command::new("curl").args(["-sf", "-X", "DELETE", &gone]).status().unwrap().success());
+        assert_eq!(trained(), "unchanged");
+        assert_eq!(encoded(place, &model, &[]), expected);
+    }
     place.run(&write_series(&place.url), &at("written"), &["--fresh"]).expect_code(0);
     assert_eq!(trained(), "ran");
     nothing_secret_below(folder.path());
@@ -136,6 +150,7 @@ fn series_and_models_in_s3_are_as_on_disk() {
     let Some(server) = servers::s3() else { return };
     let place = Place {
         url: "s3://tests/training".into(),
+        files: Some(format!("{}/buckets/tests/training", server.files)),
         settings: String::new(),
         environment: vec![
             ("AWS_ENDPOINT_URL", &server.endpoint),
@@ -150,7 +165,7 @@ fn series_and_models_in_s3_are_as_on_disk() {
 fn series_and_models_in_hdfs_are_as_on_disk() {
     let Some(server) = servers::hdfs() else { return };
     let url = format!("{}/training", server.url);
-    as_from_disk(&Place { url, settings: String::new(), environment: Vec::new() });
+    as_from_disk(&Place { url, files: None, settings: String::new(), environment: Vec::new() });
 }
 
 /// The endpoint is a setting of the pipeline, and reaches the executors with the plan; the keys are not and do not.
@@ -160,6 +175,7 @@ fn settings_reach_executors_and_a_wrong_key_is_named_before_anything_runs() {
     let folder = tempfile::tempdir().unwrap();
     let mut place = Place {
         url: "s3://tests/settings".into(),
+        files: None,
         settings: format!("SET s3.endpoint = '{}';", server.endpoint),
         environment: vec![
             ("AWS_ACCESS_KEY_ID", servers::ACCESS_KEY),
@@ -179,7 +195,7 @@ fn settings_reach_executors_and_a_wrong_key_is_named_before_anything_runs() {
     let one = format!("COPY (SELECT 7 AS seven) TO '{}/one.parquet' STORED AS PARQUET;", place.url);
     place.run(&one, &out, &[]).expect_code(0);
     let query = format!("SELECT seven FROM '{}/buckets/tests/settings/one.parquet'", server.files);
-    let without = Place { url: String::new(), settings: String::new(), environment: Vec::new() };
+    let without = Place::default();
     assert_eq!(without.voxelflow(&["sql", &query, "--format", "csv"]).expect_code(0).stdout, "seven\n7\n");
 
     place.environment[1].1 = "wrong";
@@ -198,7 +214,7 @@ fn settings_reach_executors_and_a_wrong_key_is_named_before_anything_runs() {
 fn what_cannot_be_in_a_store_is_refused_with_a_way_out() {
     let file = tempfile::Builder::new().suffix(".vf").tempfile().unwrap();
     std::fs::write(file.path(), "SELECT 1;").unwrap();
-    let place = Place { url: String::new(), settings: String::new(), environment: Vec::new() };
+    let place = Place::default();
     let ended =
         place.voxelflow(&["run", file.path().to_str().unwrap(), "--out", "s3://lab/out"]).expect_code(2);
     assert!(ended.stderr.contains("local path") && ended.stderr.contains("publish"), "{}", ended.stderr);

@@ -243,9 +243,6 @@ impl<'a> Runner<'a> {
                 }
                 self.observe(&name);
                 let batches = self.session.dataset(train.plan.clone()).collect().await?;
-                if let Some(location) = &train.publish {
-                    self.session.publish_folder(&folder, location).await?;
-                }
                 let history = TrainingHistory::from(batches);
                 let first = history.column("initial_loss").first().copied();
                 let record = StatementRecord {
@@ -259,6 +256,11 @@ impl<'a> Runner<'a> {
                 (OutcomeNote::Ran, record)
             }
         };
+        if let Some(location) = &train.publish
+            && (done.0 == OutcomeNote::Ran || !self.session.has(location).await?)
+        {
+            self.session.publish_folder(&folder, location).await?;
+        }
         self.planner.add_model(name.clone(), folder.clone());
         self.session.register_model(&name, folder);
         self.keys.insert(target, key.to_owned());
