@@ -1,6 +1,7 @@
 //! One binary for all integration tests.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
+mod bids;
 mod cluster;
 mod cluster_access;
 mod cluster_by_hand;

@@ -1,69 +1,69 @@
 //! One image file: what its header says, and its volumes one by one. The only module that reads images.
 
-use crate::{BidsName, Error, NiftiOptions, Result};
+use crate::stores::without_extension;
+use crate::{Error, NiftiOptions, Result, RunKeys, Stores};
 use serde::{Deserialize, Serialize};
-use std::path::{Path, PathBuf};
-use std::time::SystemTime;
-use voxelflow_formats::NiftiReader;
+use std::path::Path;
+use voxelflow_formats::sidecar::Sidecar;
 use voxelflow_stage::Grid;
+use voxelflow_storage::Stamp;
 
 /// What is known of an image from its header, its name, its sidecar and the options.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Image {
-    /// Where it lies.
-    pub path: PathBuf,
+    /// Where it lies: an absolute path or a URL.
+    pub location: String,
     /// Shape, affine and repetition time; nothing of a mask yet.
     pub grid: Grid,
     /// Points of every series.
     pub volumes: usize,
     /// Subject, session, task, run, space.
-    pub keys: BidsName,
-}
-
-/// Length and time of change of a file: a mask that was found is kept as long as they stay.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Stamp {
-    length: u64,
-    modified: Option<SystemTime>,
+    pub keys: RunKeys,
+    /// The image's own brain mask.
+    pub mask: Option<String>,
 }
 
 impl Image {
-    /// Reads the header of `path`.
-    pub fn probe(path: &Path, options: &NiftiOptions) -> Result<Self> {
-        let reader = NiftiReader::open(path)?;
+    /// Reads the header of the image at `location`. Its keys and its repetition time come from the options, else from
+    /// its name and the JSON file beside it, else from the header.
+    pub fn probe(location: &str, options: &NiftiOptions, stores: &Stores) -> Result<Self> {
+        let t_r = match options.t_r {
+            Some(t_r) => Some(t_r),
+            None => sidecar_t_r(location, stores)?,
+        };
+        let keys = options.keys().or(RunKeys::of(Path::new(location)));
+        Self::of_run(location, keys, t_r, None, stores)
+    }
+
+    /// Reads the header of an image of which keys, mask and, where it outranks the header, repetition time in seconds
+    /// are known.
+    pub fn of_run(
+        location: &str,
+        keys: RunKeys,
+        t_r: Option<f64>,
+        mask: Option<String>,
+        stores: &Stores,
+    ) -> Result<Self> {
+        let reader = stores.open_image(location)?;
         let header = reader.header();
-        let name = path.display().to_string();
-        let fault = |reason: String| Error::Image { path: name.clone(), reason };
         if header.shape.iter().any(|n| *n > usize::from(u16::MAX))
             || u32::try_from(header.shape.iter().product::<usize>()).is_err()
         {
             let reason =
                 format!("its grid of {:?} voxels is too large: 65,535 a side, 2^32 in all", header.shape);
-            return Err(fault(reason));
+            return Err(Error::Image { path: location.into(), reason });
         }
-        let t_r = match (options.t_r, sidecar_t_r(path)?) {
-            (Some(t_r), _) | (None, Some(t_r)) => Some(t_r),
-            (None, None) => header.t_r()?,
-        };
-        let named = BidsName::of(path);
-        let keys = BidsName {
-            subject: options.subject.clone().or(named.subject),
-            session: options.session.clone().or(named.session),
-            task: options.task.clone().or(named.task),
-            run: options.run.clone().or(named.run),
-            space: options.space.clone().or(named.space),
-        };
         let grid = Grid {
             shape: header.shape,
             affine: header.affine,
             xform_code: header.xform_code,
-            t_r,
+            t_r: if t_r.is_some() { t_r } else { header.t_r()? },
             mask_hash: String::new(),
             mask_voxels: 0,
-            source: name.clone(),
+            source: location.into(),
             history: Vec::new(),
         };
-        Ok(Self { path: path.into(), grid, volumes: header.volumes, keys })
+        Ok(Self { location: location.into(), grid, volumes: header.volumes, keys, mask })
     }
 
     /// Whether its sizes are such that [`Image::probe`] gives: they come from other processes too.
@@ -73,9 +73,9 @@ impl Image {
         voxels.is_some() && i32::try_from(self.volumes).is_ok()
     }
 
-    /// The path as text, for messages.
+    /// The location, for messages.
     pub fn name(&self) -> String {
-        self.path.display().to_string()
+        self.location.clone()
     }
 
     /// Voxels of the whole grid.
@@ -84,8 +84,8 @@ impl Image {
     }
 
     /// Gives every volume, `[i + ni·(j + nj·k)]`, to `each`, in order of time.
-    pub fn for_each_volume(&self, mut each: impl FnMut(&[f32]) -> Result<()>) -> Result<()> {
-        let mut reader = NiftiReader::open(&self.path)?;
+    pub fn for_each_volume(&self, stores: &Stores, mut each: impl FnMut(&[f32]) -> Result<()>) -> Result<()> {
+        let mut reader = stores.open_image(&self.location)?;
         let header = reader.header();
         if header.shape != self.grid.shape || header.volumes != self.volumes {
             let reason = "it has changed since the table was made: create the table again".into();
@@ -98,10 +98,9 @@ impl Image {
         Ok(())
     }
 
-    /// The file's length and time of change.
-    pub fn stamp(&self) -> Option<Stamp> {
-        let metadata = std::fs::metadata(&self.path).ok()?;
-        Some(Stamp { length: metadata.len(), modified: metadata.modified().ok() })
+    /// The file's length and time of change: a mask that was found is kept as long as they stay.
+    pub fn stamp(&self, stores: &Stores) -> Option<Stamp> {
+        stores.stamp(&self.location)
     }
 
     /// Fails unless `self` can be rows of the same table as `first`: same grid, T and repetition time.
@@ -169,17 +168,8 @@ pub(crate) fn grid_difference(a: &Grid, b: &Grid) -> Option<String> {
 }
 
 /// `RepetitionTime` of the JSON file beside an image, which outranks the header.
-fn sidecar_t_r(image: &Path) -> Result<Option<f64>> {
-    let Some(name) = image.file_name().map(|n| n.to_string_lossy().into_owned()) else { return Ok(None) };
-    let sidecar = image.with_file_name(format!("{}.json", crate::bids_name::stem(&name)));
-    let Ok(text) = std::fs::read_to_string(&sidecar) else { return Ok(None) };
-    let fault = |reason: String| Error::Image { path: sidecar.display().to_string(), reason };
-    let json: serde_json::Value = serde_json::from_str(&text).map_err(|e| fault(format!("not JSON: {e}")))?;
-    match json.get("RepetitionTime") {
-        None => Ok(None),
-        Some(value) => match value.as_f64() {
-            Some(t_r) if t_r > 0.0 && t_r <= 100.0 => Ok(Some(t_r)),
-            _ => Err(fault(format!("RepetitionTime is {value}, but it is given in seconds, from 0 to 100"))),
-        },
-    }
+fn sidecar_t_r(image: &str, stores: &Stores) -> Result<Option<f64>> {
+    let sidecar = format!("{}.json", without_extension(image));
+    let Some(bytes) = stores.read_if_there(&sidecar)? else { return Ok(None) };
+    Ok(Sidecar::from_reader(bytes.as_slice(), &sidecar)?.repetition_time)
 }

@@ -1,10 +1,10 @@
 //! Which images a location names: a file, a folder, or a glob.
 
-use crate::{Error, Result};
-use std::path::{Path, PathBuf};
+use crate::{Error, Result, Stores, stores::without_extension};
+use std::path::Path;
 use voxelflow_storage::Place;
 
-/// The images of `location`, sorted by path.
+/// The images of `location`, sorted: paths or URLs.
 ///
 /// A folder is searched with its subfolders, hidden ones excepted. Where any image is named `…_bold`, as
 /// in a BIDS folder, only those are taken; else all but those named `…_mask`. In a glob `*` and `?` stay
@@ -12,20 +12,17 @@ use voxelflow_storage::Place;
 ///
 /// # Errors
 /// [`Error::Location`] when nothing is there.
-pub(crate) fn find_images(location: &str) -> Result<Vec<PathBuf>> {
-    let path = Place::local(location, "a NIFTI table")?;
+pub(crate) fn find_images(location: &str, stores: &Stores) -> Result<Vec<String>> {
+    let path = match Place::parse(location)? {
+        Place::Remote(_) if is_image(location) => return Ok(vec![location.to_owned()]),
+        Place::Remote(_) => return in_folder(location, stores),
+        Place::Local(path) => path,
+    };
     if path.is_file() {
-        return Ok(vec![path]);
+        return Ok(vec![text(&path)?]);
     }
     if path.is_dir() {
-        let mut images = Vec::new();
-        walk(&path, &mut images).or_else(|e| fail(location, format!("the folder cannot be read: {e}")))?;
-        let images = choose(images);
-        return if images.is_empty() {
-            fail(location, "the folder holds no .nii or .nii.gz image".into())
-        } else {
-            Ok(images)
-        };
+        return in_folder(location, stores);
     }
     if !location.contains(['*', '?', '[']) {
         return fail(
@@ -43,7 +40,11 @@ pub(crate) fn find_images(location: &str) -> Result<Vec<PathBuf>> {
         Ok(found) => found,
         Err(e) => return fail(location, format!("the pattern is wrong at character {}: {}", e.pos, e.msg)),
     };
-    let mut images: Vec<PathBuf> = found.flatten().filter(|p| is_image(p) && p.is_file()).collect();
+    let mut images = Vec::new();
+    for path in found.flatten().filter(|path| path.is_file()) {
+        images.push(text(&path)?);
+    }
+    images.retain(|image| is_image(image));
     images.sort();
     if images.is_empty() {
         fail(location, "no .nii or .nii.gz image matches the pattern".into())
@@ -52,44 +53,37 @@ pub(crate) fn find_images(location: &str) -> Result<Vec<PathBuf>> {
     }
 }
 
+fn in_folder(location: &str, stores: &Stores) -> Result<Vec<String>> {
+    let listing = stores.list(location)?;
+    let images = choose(listing.paths().iter().map(String::as_str).filter(|path| is_image(path)).collect());
+    match images.is_empty() {
+        true => fail(location, "the folder holds no .nii or .nii.gz image".into()),
+        false => Ok(images.into_iter().map(|path| listing.location_of(path)).collect()),
+    }
+}
+
+fn text(path: &Path) -> Result<String> {
+    let wrong =
+        || Error::Image { path: path.display().to_string(), reason: "its name is no Unicode text".into() };
+    path.to_str().map(str::to_owned).ok_or_else(wrong)
+}
+
 fn fail<T>(location: &str, reason: String) -> Result<T> {
     Err(Error::Location { location: location.into(), reason })
 }
 
-fn walk(folder: &Path, images: &mut Vec<PathBuf>) -> std::io::Result<()> {
-    for entry in std::fs::read_dir(folder)? {
-        let entry = entry?;
-        if entry.file_name().to_string_lossy().starts_with('.') {
-            continue;
-        }
-        let path = entry.path();
-        if entry.file_type()?.is_dir() {
-            walk(&path, images)?;
-        } else if is_image(&path) {
-            images.push(path);
-        }
-    }
-    Ok(())
-}
-
-fn choose(mut images: Vec<PathBuf>) -> Vec<PathBuf> {
-    let ends = |path: &Path, suffix: &str| {
-        path.file_name().is_some_and(|n| crate::bids_name::stem(&n.to_string_lossy()).ends_with(suffix))
-    };
-    if images.iter().any(|p| ends(p, "_bold")) {
-        images.retain(|p| ends(p, "_bold"));
+fn choose(mut images: Vec<&str>) -> Vec<&str> {
+    let ends = |path: &str, suffix: &str| without_extension(path).ends_with(suffix);
+    if images.iter().any(|path| ends(path, "_bold")) {
+        images.retain(|path| ends(path, "_bold"));
     } else {
-        images.retain(|p| !ends(p, "_mask"));
+        images.retain(|path| !ends(path, "_mask"));
     }
-    images.sort();
     images
 }
 
-fn is_image(path: &Path) -> bool {
-    path.file_name().is_some_and(|n| {
-        let name = n.to_string_lossy();
-        name.ends_with(".nii") || name.ends_with(".nii.gz")
-    })
+fn is_image(path: &str) -> bool {
+    path.ends_with(".nii") || path.ends_with(".nii.gz")
 }
 
 #[cfg(test)]
@@ -109,8 +103,9 @@ mod tests {
 
     fn found(folder: &tempfile::TempDir, pattern: &str) -> Vec<String> {
         let location = folder.path().join(pattern);
-        let images = find_images(location.to_str().unwrap()).unwrap();
-        images.iter().map(|p| p.strip_prefix(folder.path()).unwrap().to_str().unwrap().to_owned()).collect()
+        let images = find_images(location.to_str().unwrap(), &Stores::default()).unwrap();
+        let root = format!("{}/", folder.path().display());
+        images.iter().map(|path| path.strip_prefix(&root).unwrap().to_owned()).collect()
     }
 
     #[test]
@@ -142,7 +137,7 @@ mod tests {
             ("y/x.nii", "does not exist"),
         ] {
             let location = folder.path().join(pattern);
-            let e = find_images(location.to_str().unwrap()).unwrap_err();
+            let e = find_images(location.to_str().unwrap(), &Stores::default()).unwrap_err();
             assert!(e.is_input() && e.to_string().contains(reason), "{e}");
             assert!(e.to_string().contains(folder.path().to_str().unwrap()), "{e}");
         }

@@ -1,8 +1,9 @@
 //! Brain images as tables, and tables back to images.
 //!
 //! ```text
-//!   STORED AS NIFTI LOCATION 'sub-*/func/*_bold.nii.gz'
-//!     │ header only: T, grid, names            (NiftiTable)
+//!   STORED AS NIFTI LOCATION 'sub-*/func/*_bold.nii.gz' ─────────┐
+//!   STORED AS BIDS LOCATION 's3://lab/fmriprep' (task 'motor' …) ─┤ which images, masks, confounds (run_tables)
+//!     │ header only: T, grid, names            (NiftiTable) ◄─────┘
 //!     ▼
 //!   one partition a file: volumes ─► mask ─► kept voxels, [T][V] in memory or in a temporary file
 //!     │                                      (NiftiExec, VolumeStore)
@@ -13,28 +14,39 @@
 //!   check_export ─► export_maps ─► maps/{column}.nii.gz
 //! ```
 
-mod bids_name;
+mod bids_options;
+mod confounds;
 mod error;
 mod export_maps;
 mod export_plan;
 mod export_rows;
 mod image;
 mod image_files;
+mod inspect;
 mod mask;
 mod mean_image;
 mod nifti_exec;
 mod nifti_options;
 mod nifti_table;
+mod run_keys;
+mod run_tables;
 mod series_rows;
+mod stores;
+mod table_factory;
 mod travel;
 mod volume_store;
 
-pub use bids_name::BidsName;
+pub use bids_options::{BidsOptions, HcpOptions, Incomplete, RunImageOptions};
+pub use confounds::read_confounds;
 pub use error::{Error, Result};
 pub use export_maps::{ExportOptions, export_maps};
 pub use export_plan::{ExportPlan, MapColumn, check_export};
 pub(crate) use image::Image;
+pub use inspect::{FolderReport, InspectedRun, inspect_folder};
 pub use mean_image::mean_image;
 pub use nifti_exec::NiftiExec;
 pub use nifti_options::{ByteSize, NiftiOptions};
-pub use nifti_table::{NIFTI, NiftiTable, NiftiTableFactory};
+pub use nifti_table::NiftiTable;
+pub use run_keys::RunKeys;
+pub use stores::Stores;
+pub use table_factory::ImageTables;

@@ -1,8 +1,7 @@
 //! Which voxels of an image become rows.
 
-use crate::{Error, Image, Result, image::grid_difference};
-use std::path::{Path, PathBuf};
-use voxelflow_formats::NiftiReader;
+use crate::{Error, Image, Result, Stores, image::grid_difference};
+use voxelflow_formats::NiftiHeader;
 use voxelflow_signal::{EpiMask, compute_epi_mask};
 use voxelflow_storage::Place;
 
@@ -13,8 +12,10 @@ pub(crate) enum MaskChoice {
     Auto,
     /// Every voxel.
     Everything,
-    /// Non-zero voxels of an image.
-    File(PathBuf),
+    /// Non-zero voxels of one image: a path or a URL.
+    File(String),
+    /// Non-zero voxels of the mask that each image has of its own.
+    Brain,
 }
 
 impl MaskChoice {
@@ -22,7 +23,11 @@ impl MaskChoice {
         Ok(match text {
             "auto" => Self::Auto,
             "none" => Self::Everything,
-            path => Self::File(Place::local(path, "a mask")?),
+            "brain" => Self::Brain,
+            location => Self::File(match Place::parse(location)? {
+                Place::Local(path) => path.display().to_string(),
+                Place::Remote(_) => location.to_owned(),
+            }),
         })
     }
 }
@@ -42,30 +47,27 @@ impl Mask {
     /// The voxels of a mask image that are neither 0 nor NaN.
     ///
     /// # Errors
-    /// [`Error::Grid`] when it does not lie on the grid of `image`; [`Error::Image`] when it is empty or
-    /// has several volumes.
-    pub fn from_file(path: &Path, image: &Image) -> Result<Self> {
-        let name = path.display().to_string();
-        let mut reader = NiftiReader::open(path)?;
-        let header = reader.header();
-        if header.volumes != 1 {
-            let reason = format!("a mask has one volume, this image has {}", header.volumes);
-            return Err(Error::Image { path: name, reason });
-        }
-        let mut grid = image.grid.clone();
-        (grid.shape, grid.affine) = (header.shape, header.affine);
-        if let Some(difference) = grid_difference(&grid, &image.grid) {
-            let advice = "give a mask on the image's own grid, or mask 'auto'";
-            return Err(Error::Grid { what: "mask", path: name, other: image.name(), difference, advice });
-        }
+    /// As [`Self::check`]; [`Error::Image`] when it is empty.
+    pub fn from_file(location: &str, image: &Image, stores: &Stores) -> Result<Self> {
+        let mut reader = stores.open_image(location)?;
+        fits(location, reader.header(), image)?;
         let mut volume = Vec::new();
         reader.next_volume(&mut volume)?;
         let set = |x: f32| x != 0.0 && !x.is_nan();
         let voxels: Vec<u32> = (0_u32..).zip(&volume).filter(|(_, x)| set(**x)).map(|(v, _)| v).collect();
         if voxels.is_empty() {
-            return Err(Error::Image { path: name, reason: "the mask is empty: no voxel is above 0".into() });
+            let reason = "the mask is empty: no voxel is above 0".into();
+            return Err(Error::Image { path: location.into(), reason });
         }
         Ok(Self { voxels })
+    }
+
+    /// Reads the header of a mask image alone.
+    ///
+    /// # Errors
+    /// [`Error::Grid`] when it does not lie on the grid of `image`; [`Error::Image`] when it has several volumes.
+    pub fn check(location: &str, image: &Image, stores: &Stores) -> Result<()> {
+        fits(location, stores.open_image(location)?.header(), image)
     }
 
     /// The brain in `mean`, the mean of `image`'s volumes.
@@ -86,5 +88,21 @@ impl Mask {
             hasher.update(&bytes);
         }
         hasher.finalize().to_hex().to_string()
+    }
+}
+
+fn fits(location: &str, header: &NiftiHeader, image: &Image) -> Result<()> {
+    if header.volumes != 1 {
+        let reason = format!("a mask has one volume, this image has {}", header.volumes);
+        return Err(Error::Image { path: location.into(), reason });
+    }
+    let mut grid = image.grid.clone();
+    (grid.shape, grid.affine) = (header.shape, header.affine);
+    match grid_difference(&grid, &image.grid) {
+        None => Ok(()),
+        Some(difference) => {
+            let advice = "give a mask on the image's own grid, or mask 'auto'";
+            Err(Error::Grid { what: "mask", path: location.into(), other: image.name(), difference, advice })
+        }
     }
 }

@@ -1,6 +1,6 @@
 //! The mean of an image's volumes: the background of reports and the input of the automatic mask.
 
-use crate::{Error, Image, NiftiOptions, Result};
+use crate::{Error, Image, NiftiOptions, Result, Stores};
 use std::path::Path;
 use voxelflow_signal::MeanVolume;
 use voxelflow_stage::Grid;
@@ -11,9 +11,15 @@ use voxelflow_stage::Grid;
 /// # Errors
 /// A file that cannot be read as an image.
 pub fn mean_image(path: impl AsRef<Path>) -> Result<(Grid, Vec<f32>)> {
-    let image = Image::probe(path.as_ref(), &NiftiOptions::default())?;
+    let path = path.as_ref();
+    let location = path.to_str().ok_or_else(|| Error::Image {
+        path: path.display().to_string(),
+        reason: "its name is no Unicode text".into(),
+    })?;
+    let stores = Stores::default();
+    let image = Image::probe(location, &NiftiOptions::default(), &stores)?;
     let mut mean = MeanVolume::new(image.voxels());
-    image.for_each_volume(|volume| add(&mut mean, volume, &image))?;
+    image.for_each_volume(&stores, |volume| add(&mut mean, volume, &image))?;
     Ok((image.grid, mean.finish().into_iter().map(|x| x as f32).collect()))
 }
 

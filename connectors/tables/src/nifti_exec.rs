@@ -220,14 +220,13 @@ impl ReadTask {
         let source = Arc::clone(&self.source);
         source.load_file_mask()?;
         let image = &source.images[self.partition];
-        let known = match source.known_mask(self.partition) {
-            Some(Some(mask)) => Some(mask),
-            Some(None) => Some(Arc::new(Mask::everything(image))),
-            None => None,
-        };
-        match known {
-            Some(mask) => self.read_masked(image, &mask),
-            None => self.read_and_mask(image),
+        match (source.known_mask(self.partition), &image.mask) {
+            (Some(Some(mask)), _) => self.read_masked(image, &mask),
+            (Some(None), _) => self.read_masked(image, &Mask::everything(image)),
+            (None, Some(own)) if source.mask == MaskChoice::Brain => {
+                self.read_masked(image, &Mask::from_file(own, image, &source.stores)?)
+            }
+            (None, _) => self.read_and_mask(image),
         }
     }
 
@@ -239,7 +238,7 @@ impl ReadTask {
         }
         let mut store = self.store(image, voxels.len())?;
         let everything = voxels.len() == image.voxels();
-        image.for_each_volume(|volume| {
+        image.for_each_volume(&self.source.stores, |volume| {
             self.check_listener()?;
             store.push(volume, (!everything).then_some(voxels))
         })?;
@@ -252,8 +251,8 @@ impl ReadTask {
         let keep = self.rows.needs_series() && self.fits(bytes);
         let mut store = keep.then(|| VolumeStore::in_memory(image.voxels(), image.volumes));
         let mut mean = MeanVolume::new(image.voxels());
-        let stamp = image.stamp();
-        image.for_each_volume(|volume| {
+        let stamp = image.stamp(&self.source.stores);
+        image.for_each_volume(&self.source.stores, |volume| {
             self.check_listener()?;
             add(&mut mean, volume, image)?;
             store.as_mut().map_or(Ok(()), |s| s.push(volume, None))
@@ -332,6 +331,8 @@ impl Source {
             MaskChoice::Everything => Some(None),
             MaskChoice::File(_) => self.file_mask.get().map(|mask| Some(Arc::clone(mask))),
             MaskChoice::Auto => self.remembered(partition).map(Some),
+            // Of many runs there are many: each is read with its image.
+            MaskChoice::Brain => None,
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Options of a NIFTI table, by the names that the language takes.
 
-use crate::Result;
+use crate::{Result, RunKeys};
 use serde::{Deserialize, Deserializer, Serialize, de::Error as _};
 use serde_json::Value;
 use voxelflow_stage::{Options, parse_options};
@@ -10,7 +10,8 @@ use voxelflow_stage::{Options, parse_options};
 #[serde(deny_unknown_fields)]
 pub struct NiftiOptions {
     /// Path of a mask image on the same grid (its non-zero voxels are read); `auto`, nilearn's
-    /// `compute_epi_mask` of each image's mean; `none`, every voxel.
+    /// `compute_epi_mask` of each image's mean; `none`, every voxel; `brain`, in tables of BIDS and HCP folders,
+    /// each run's own mask.
     pub mask: String,
     /// Subject, instead of the file name's `sub-`.
     #[serde(deserialize_with = "text")]
@@ -57,6 +58,17 @@ impl NiftiOptions {
     pub fn parse(options: &Options) -> Result<Self> {
         Ok(parse_options("a NIFTI table", options)?)
     }
+
+    /// The keys that are given here instead of by names of files.
+    pub(crate) fn keys(&self) -> RunKeys {
+        RunKeys {
+            subject: self.subject.clone(),
+            session: self.session.clone(),
+            task: self.task.clone(),
+            run: self.run.clone(),
+            space: self.space.clone(),
+        }
+    }
 }
 
 /// A number of bytes, written as `536870912`, `'512MB'` or `'1.5 GiB'` (both are powers of 1024).
@@ -95,7 +107,8 @@ impl<'de> Deserialize<'de> for ByteSize {
     }
 }
 
-fn text<'de, D: Deserializer<'de>>(d: D) -> Result<Option<String>, D::Error> {
+/// Text, also where it was written as a number.
+pub(crate) fn text<'de, D: Deserializer<'de>>(d: D) -> Result<Option<String>, D::Error> {
     match Value::deserialize(d)? {
         Value::Null => Ok(None),
         Value::String(s) => Ok(Some(s)),
@@ -104,7 +117,8 @@ fn text<'de, D: Deserializer<'de>>(d: D) -> Result<Option<String>, D::Error> {
     }
 }
 
-fn seconds<'de, D: Deserializer<'de>>(d: D) -> Result<Option<f64>, D::Error> {
+/// A time over 0.
+pub(crate) fn seconds<'de, D: Deserializer<'de>>(d: D) -> Result<Option<f64>, D::Error> {
     let number = match Value::deserialize(d)? {
         Value::Null => return Ok(None),
         Value::Number(n) => n.as_f64(),

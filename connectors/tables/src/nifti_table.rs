@@ -1,32 +1,44 @@
-//! `CREATE EXTERNAL TABLE … STORED AS NIFTI`: images of one grid and length as a table of voxel series.
+//! Images of one grid and length as a table of voxel series: `CREATE EXTERNAL TABLE … STORED AS NIFTI`, and what
+//! `BIDS` and `HCP` tables come to.
 
-use crate::image::Stamp;
 use crate::image_files::find_images;
 use crate::mask::{Mask, MaskChoice};
 use crate::series_rows::schema;
-use crate::{Error, Image, NiftiExec, NiftiOptions, Result};
+use crate::{Error, Image, NiftiExec, NiftiOptions, Result, Stores};
 use arrow::datatypes::SchemaRef;
 use async_trait::async_trait;
-use datafusion::catalog::{Session, TableProvider, TableProviderFactory};
-use datafusion::error::{DataFusionError, Result as PlanResult};
-use datafusion::logical_expr::{CreateExternalTable, Expr, TableType};
+use datafusion::catalog::{Session, TableProvider};
+use datafusion::error::Result as PlanResult;
+use datafusion::logical_expr::{Expr, TableType};
 use datafusion::physical_plan::ExecutionPlan;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::{collections::HashMap, fmt::Write};
-use voxelflow_stage::{Grid, Options};
-
-/// The name after `STORED AS`, under which a [`NiftiTableFactory`] is registered.
-pub const NIFTI: &str = "NIFTI";
+use voxelflow_stage::{Grid, Options, RunFiles};
+use voxelflow_storage::Stamp;
 
 /// Images as rows, one for each voxel of the mask: nine key columns and `series`, sorted by voxel, one
 /// partition a file. The schema's metadata carry the [`Grid`].
 ///
-/// Only headers (and a mask file) are read when the table is made. With `mask 'auto'` the voxels are not
-/// known before the volumes are read, so the grid says `mask_voxels: 0` and its `mask_hash` is `auto:`
-/// and a hash of the images' paths, lengths and times of change; else the hash is that of the voxels.
+/// Only headers (and a mask file) are read when the table is made. With `mask 'auto'` or `mask 'brain'` the voxels
+/// are not known before the volumes are read, so the grid says `mask_voxels: 0` and its `mask_hash` is that word
+/// and a hash of the files' paths, lengths and times of change; else the hash is that of the voxels.
 #[derive(Debug)]
 pub struct NiftiTable {
     source: Arc<Source>,
+    runs: Vec<RunFiles>,
+}
+
+/// What a table is made of.
+pub(crate) struct Parts {
+    /// As written.
+    pub location: String,
+    pub images: Vec<Image>,
+    pub options: NiftiOptions,
+    /// What is known of the runs beside their images.
+    pub runs: Vec<RunFiles>,
+    /// What was left out, for the grid's history.
+    pub history: Vec<String>,
+    pub stores: Stores,
 }
 
 /// What a table and its plans share.
@@ -38,6 +50,7 @@ pub(crate) struct Source {
     /// The voxels of a mask file, once it was read.
     pub file_mask: OnceLock<Arc<Mask>>,
     pub schema: SchemaRef,
+    pub stores: Stores,
     /// Automatic masks that were found, by image, with the file that they were found in.
     found: Mutex<Vec<Option<Found>>>,
 }
@@ -51,53 +64,86 @@ impl NiftiTable {
     /// # Errors
     /// A location without images; an unknown option; an image that cannot be read; images (or a mask)
     /// of different grids, lengths or repetition times. Each names the files.
-    pub fn try_new<S: AsRef<str>>(locations: &[S], options: &Options) -> Result<Self> {
+    pub fn try_new<S: AsRef<str>>(locations: &[S], options: &Options, stores: &Stores) -> Result<Self> {
         let options = NiftiOptions::parse(options)?;
-        let mask = MaskChoice::parse(&options.mask)?;
+        if MaskChoice::parse(&options.mask)? == MaskChoice::Brain {
+            let reason = "mask 'brain' is for tables of BIDS and HCP folders, which know the mask of every run: give \
+                          the path of a mask, 'auto' or 'none'";
+            return Err(Error::Location { location: locations_text(locations), reason: reason.into() });
+        }
         let mut images: Vec<Image> = Vec::new();
         for location in locations {
-            for path in find_images(location.as_ref())? {
-                let image = Image::probe(&path, &options)?;
-                if let Some(first) = images.first() {
-                    image.must_fit(first)?;
-                }
-                images.push(image);
+            for image in find_images(location.as_ref(), stores)? {
+                images.push(Image::probe(&image, &options, stores)?);
             }
         }
-        let Some(first) = images.first() else {
+        let location = locations_text(locations);
+        let (runs, history) = (Vec::new(), Vec::new());
+        Self::of_images(Parts { location, images, options, runs, history, stores: stores.clone() })
+    }
+
+    /// # Errors
+    /// No images; images (or masks) of different grids, lengths or repetition times.
+    pub(crate) fn of_images(parts: Parts) -> Result<Self> {
+        let Parts { location, images, options, runs, history, stores } = parts;
+        let mask = MaskChoice::parse(&options.mask)?;
+        let Some((first, others)) = images.split_first() else {
             let reason = "no location was given: write LOCATION 'a file, a folder or a glob'".into();
-            return Err(Error::Location { location: NIFTI.into(), reason });
+            return Err(Error::Location { location, reason });
         };
+        others.iter().try_for_each(|image| image.must_fit(first))?;
         let file_mask = match &mask {
-            MaskChoice::File(path) => Some(Arc::new(Mask::from_file(path, first)?)),
-            MaskChoice::Auto | MaskChoice::Everything => None,
+            MaskChoice::File(path) => Some(Arc::new(Mask::from_file(path, first, &stores)?)),
+            MaskChoice::Auto | MaskChoice::Everything | MaskChoice::Brain => None,
         };
         let mut grid = first.grid.clone();
-        grid.source = locations.iter().map(AsRef::as_ref).collect::<Vec<_>>().join(", ");
+        (grid.source, grid.history) = (location, history);
         match (&mask, &file_mask) {
             (_, Some(mask)) => describe(&mut grid, mask),
-            (MaskChoice::Auto, None) => grid.mask_hash = auto_hash(&images),
+            (MaskChoice::Auto, None) => {
+                let files = images.iter().map(|image| image.location.as_str());
+                grid.mask_hash = format!("auto:{}", hash(files, &stores));
+            }
+            (MaskChoice::Brain, None) => {
+                let files = images.iter().filter_map(|image| image.mask.as_deref());
+                grid.mask_hash = format!("brain:{}", hash(files, &stores));
+            }
             (_, None) => describe(&mut grid, &Mask::everything(first)),
         }
-        let source = Source::try_new(images, options, grid.to_metadata()?)?;
+        let mut metadata = grid.to_metadata()?;
+        if !runs.is_empty() {
+            metadata.extend(RunFiles::to_metadata(&runs)?);
+        }
+        let source = Source::try_new(images, options, metadata, stores)?;
         if let Some(mask) = file_mask {
             source.file_mask.get_or_init(|| mask);
         }
-        Ok(Self { source: Arc::new(source) })
+        Ok(Self { source: Arc::new(source), runs })
     }
 }
 
+fn locations_text<S: AsRef<str>>(locations: &[S]) -> String {
+    locations.iter().map(AsRef::as_ref).collect::<Vec<_>>().join(", ")
+}
+
 impl NiftiTable {
-    /// A text that is equal, in every process, while the rows are: the images by path, length and time of change,
-    /// the voxels of a mask file, the options. None when an image cannot be looked at.
+    /// A text that is equal, in every process, while the rows and what operators read beside them are: images, their
+    /// masks and confounds by path, length and time of change, the voxels of a mask file, the options. None when an
+    /// image cannot be looked at.
     pub fn identity(&self) -> Option<String> {
-        let Source { images, options, file_mask, .. } = self.source.as_ref();
+        let Source { images, options, file_mask, stores, .. } = self.source.as_ref();
         let options = serde_json::to_string(options).ok()?;
         let mask = file_mask.get().map(|mask| mask.hash()).unwrap_or_default();
-        let mut text = format!("{NIFTI}\n{options}\n{mask}");
+        let keys = serde_json::to_string(&self.runs).ok()?;
+        let mut text = format!("images\n{options}\n{mask}\n{keys}");
         for image in images {
-            let path = std::path::absolute(&image.path).ok()?;
-            write!(text, "\n{} {:?}", path.display(), image.stamp()?).ok()?;
+            write!(text, "\n{} {:?} {:?}", image.location, image.keys, stores.stamp(&image.location)?)
+                .ok()?;
+        }
+        let masks = images.iter().filter_map(|image| image.mask.as_ref());
+        let confounds = self.runs.iter().flat_map(|run| run.confounds.iter().chain(&run.confounds_sidecars));
+        for file in masks.chain(confounds) {
+            write!(text, "\n{file} {:?}", stores.stamp(file)).ok()?;
         }
         Some(text)
     }
@@ -108,12 +154,13 @@ fn describe(grid: &mut Grid, mask: &Mask) {
     grid.mask_voxels = mask.voxels.len();
 }
 
-fn auto_hash(images: &[Image]) -> String {
+/// Of files by path, length and time of change.
+fn hash<'f>(files: impl Iterator<Item = &'f str>, stores: &Stores) -> String {
     let mut hasher = blake3::Hasher::new();
-    for image in images {
-        hasher.update(format!("{}\n{:?}\n", image.name(), image.stamp()).as_bytes());
+    for file in files {
+        hasher.update(format!("{file}\n{:?}\n", stores.stamp(file)).as_bytes());
     }
-    format!("auto:{}", hasher.finalize().to_hex())
+    hasher.finalize().to_hex().to_string()
 }
 
 impl Source {
@@ -122,11 +169,12 @@ impl Source {
         images: Vec<Image>,
         options: NiftiOptions,
         metadata: HashMap<String, String>,
+        stores: Stores,
     ) -> Result<Self> {
         let mask = MaskChoice::parse(&options.mask)?;
         let schema = schema(metadata, images.first().map_or(0, |first| first.volumes));
         let found = Mutex::new(vec![None; images.len()]);
-        Ok(Self { images, options, mask, file_mask: OnceLock::new(), schema, found })
+        Ok(Self { images, options, mask, file_mask: OnceLock::new(), schema, stores, found })
     }
 
     /// Reads the mask file, if there is one and it was not read yet, and checks that it is the table's still.
@@ -136,10 +184,10 @@ impl Source {
         else {
             return Ok(());
         };
-        let mask = Mask::from_file(path, first)?;
+        let mask = Mask::from_file(path, first, &self.stores)?;
         if mask.hash() != Grid::of(&self.schema)?.mask_hash {
             let reason = "the mask has changed since the table was made: create the table again".into();
-            return Err(Error::Image { path: path.display().to_string(), reason });
+            return Err(Error::Image { path: path.clone(), reason });
         }
         self.file_mask.get_or_init(|| Arc::new(mask));
         Ok(())
@@ -149,7 +197,7 @@ impl Source {
     pub fn remembered(&self, partition: usize) -> Option<Arc<Mask>> {
         let found = self.found.lock().unwrap_or_else(PoisonError::into_inner);
         let (stamp, mask) = found.get(partition)?.as_ref()?;
-        (self.images[partition].stamp() == Some(*stamp)).then(|| Arc::clone(mask))
+        (self.images[partition].stamp(&self.stores).as_ref() == Some(stamp)).then(|| Arc::clone(mask))
     }
 
     /// Keeps an automatic mask for the next plan.
@@ -179,42 +227,5 @@ impl TableProvider for NiftiTable {
         limit: Option<usize>,
     ) -> PlanResult<Arc<dyn ExecutionPlan>> {
         Ok(Arc::new(NiftiExec::try_new(Arc::clone(&self.source), projection, limit)?))
-    }
-}
-
-/// Makes a [`NiftiTable`] of a `CREATE EXTERNAL TABLE … STORED AS NIFTI` statement.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct NiftiTableFactory;
-
-#[async_trait]
-impl TableProviderFactory for NiftiTableFactory {
-    async fn create(&self, _: &dyn Session, cmd: &CreateExternalTable) -> PlanResult<Arc<dyn TableProvider>> {
-        let refuse = |what: &str| {
-            let reason =
-                format!("a NIFTI table takes no {what}; its columns are the key columns and `series`");
-            Err(Error::Location { location: cmd.name.to_string(), reason })
-        };
-        if !cmd.schema.fields().is_empty() {
-            refuse("column list")?;
-        }
-        if !cmd.table_partition_cols.is_empty() {
-            refuse("PARTITIONED BY")?;
-        }
-        if !cmd.order_exprs.is_empty() {
-            refuse("WITH ORDER")?;
-        }
-        // DataFusion's parser puts `format.` before option names without a dot.
-        let options: Options = cmd
-            .options
-            .iter()
-            .map(|(name, value)| {
-                (name.strip_prefix("format.").unwrap_or(name).to_owned(), value.clone().into())
-            })
-            .collect();
-        let locations = cmd.locations.clone();
-        let table = tokio::task::spawn_blocking(move || NiftiTable::try_new(&locations, &options))
-            .await
-            .map_err(|e| DataFusionError::External(Box::new(e)))??;
-        Ok(Arc::new(table))
     }
 }

@@ -3,7 +3,7 @@
 //! A scheduler that runs some partitions of a plan cannot pick them from a node that it does not know. So the
 //! images' numbers become rows of a table in memory, one a partition, from which it can.
 
-use crate::{Image, NiftiExec, NiftiOptions, nifti_exec::Reader, nifti_table::Source};
+use crate::{Image, NiftiExec, NiftiOptions, Stores, nifti_exec::Reader, nifti_table::Source};
 use arrow::{
     array::{AsArray, UInt64Array},
     datatypes::{DataType, Field, Schema, UInt64Type},
@@ -31,33 +31,32 @@ struct Sent {
 }
 
 impl NiftiExec {
-    /// The node as bytes, to be read by [`NiftiExec::from_bytes`]. Files are named by their whole paths: another
-    /// process must find them there.
+    /// The node as bytes, to be read by [`NiftiExec::from_bytes`]. Files are named by their whole paths or URLs:
+    /// another process must find them there.
     ///
     /// # Errors
-    /// A path that is no Unicode text.
+    /// Never for grids of finite numbers.
     pub fn to_bytes(&self) -> PlanResult<Vec<u8>> {
         let Reader { source, columns, limit, .. } = self.reader();
-        let unfit = |e: &dyn std::fmt::Display| DataFusionError::Plan(format!("images cannot be sent: {e}"));
-        let mut images = source.images.clone();
-        for image in &mut images {
-            image.path = std::path::absolute(&image.path).map_err(|e| unfit(&e))?;
-        }
         let sent = Sent {
-            images,
+            images: source.images.clone(),
             options: source.options.clone(),
             metadata: source.schema.metadata().clone().into_iter().collect(),
             columns: columns.clone(),
             limit: *limit,
         };
-        serde_json::to_vec(&sent).map_err(|e| unfit(&e))
+        serde_json::to_vec(&sent).map_err(|e| DataFusionError::Plan(format!("images cannot be sent: {e}")))
     }
 
-    /// The node again.
+    /// The node again, which finds images in `stores`.
     ///
     /// # Errors
     /// Bytes that [`NiftiExec::to_bytes`] has not written.
-    pub fn from_bytes(bytes: &[u8], inputs: &[Arc<dyn ExecutionPlan>]) -> PlanResult<Arc<dyn ExecutionPlan>> {
+    pub fn from_bytes(
+        bytes: &[u8],
+        inputs: &[Arc<dyn ExecutionPlan>],
+        stores: Stores,
+    ) -> PlanResult<Arc<dyn ExecutionPlan>> {
         let damaged =
             |e: &dyn std::fmt::Display| DataFusionError::Plan(format!("images were received damaged: {e}"));
         let Sent { images, options, metadata, columns, limit } =
@@ -65,7 +64,7 @@ impl NiftiExec {
         if let Some(image) = images.iter().find(|image| !image.is_sound()) {
             return Err(damaged(&format!("{} has a size that no image has", image.name())));
         }
-        let source = Arc::new(Source::try_new(images, options, metadata.into_iter().collect())?);
+        let source = Arc::new(Source::try_new(images, options, metadata.into_iter().collect(), stores)?);
         let schema = Arc::new(source.schema.project(&columns)?);
         let reader = Reader { source, columns, schema, limit };
         match inputs {

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use voxelflow_formats::{NiftiReader, NiftiSpec, NiftiWriter};
 use voxelflow_stage::{GRID_METADATA_KEY, Grid};
 use voxelflow_tables::{
-    Error, ExportOptions, NIFTI, NiftiTable, NiftiTableFactory, check_export, export_maps, mean_image,
+    Error, ExportOptions, ImageTables, NiftiTable, Stores, check_export, export_maps, mean_image,
 };
 
 const SHAPE: [usize; 3] = [5, 4, 3];
@@ -20,7 +20,10 @@ fn session() -> SessionContext {
     let mut config = SessionConfig::new().with_target_partitions(2);
     config.options_mut().execution.parquet.skip_metadata = false;
     let ctx = SessionContext::new_with_config(config);
-    ctx.state_ref().write().table_factories_mut().insert(NIFTI.into(), Arc::new(NiftiTableFactory));
+    ctx.state_ref()
+        .write()
+        .table_factories_mut()
+        .insert(ImageTables::Nifti.name().into(), Arc::new(ImageTables::Nifti));
     ctx
 }
 
@@ -329,7 +332,7 @@ async fn the_sidecar_outranks_the_header() {
         Some(2.5)
     );
     std::fs::write(&sidecar, r#"{"RepetitionTime": 2500}"#).unwrap();
-    assert!(failure(&bold, "mask 'none'").await.contains("given in seconds"));
+    assert!(failure(&bold, "mask 'none'").await.contains("milliseconds?"));
 }
 
 fn data(path: &str) -> Option<PathBuf> {
@@ -384,7 +387,10 @@ fn a_table_is_known_by_what_it_reads() {
     let (folder, bold, mask) = folder();
     let identity = |options: &[(&str, &str)]| {
         let options = options.iter().map(|(name, value)| ((*name).to_owned(), (*value).into())).collect();
-        NiftiTable::try_new(&[bold.to_str().unwrap()], &options).unwrap().identity().unwrap()
+        NiftiTable::try_new(&[bold.to_str().unwrap()], &options, &Stores::default())
+            .unwrap()
+            .identity()
+            .unwrap()
     };
     let masked = [("mask", mask.to_str().unwrap())];
     let all = [identity(&[]), identity(&[("mask", "none")]), identity(&masked)];

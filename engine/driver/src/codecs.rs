@@ -1,13 +1,13 @@
 //! How the nodes of crates that do not know the engine travel: registered here, where both are seen.
 
 use voxelflow_dataset::{NodeCodec, distributed::Distribute, functions::inventory::submit};
-use voxelflow_tables::NiftiExec;
+use voxelflow_tables::{NiftiExec, Stores};
 
 submit! {
     NodeCodec {
         name: "NiftiExec",
         encode: |node| node.downcast_ref::<NiftiExec>().map(NiftiExec::to_bytes),
-        decode: |bytes, inputs, _| NiftiExec::from_bytes(bytes, inputs),
+        decode: |bytes, inputs, context| NiftiExec::from_bytes(bytes, inputs, Stores::of(&context.runtime_env())),
     }
 }
 

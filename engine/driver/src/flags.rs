@@ -302,7 +302,8 @@ pub enum RowFormat {
 /// Flags of `inspect`.
 #[derive(Debug, Args)]
 pub struct InspectFlags {
-    /// NIfTI image, Parquet file or folder, or model folder.
+    /// NIfTI image, Parquet file or folder, model folder, or a folder (also a URL) of BIDS derivatives or of the HCP
+    /// pipelines.
     pub path: PathBuf,
 }
 

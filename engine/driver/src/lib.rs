@@ -20,6 +20,7 @@
 mod clock;
 mod codecs;
 pub mod command;
+mod confounds;
 mod driver_main;
 mod error;
 pub mod flags;

@@ -26,8 +26,8 @@ use voxelflow_dataset::{
     register_stages, runner::Fault, session_state,
 };
 use voxelflow_operators::{StageCatalog, end_cut_off, extension_planners};
-use voxelflow_storage::{Field, Purpose, StoreOptions};
-use voxelflow_tables::{ExportOptions, NIFTI, NiftiTable, NiftiTableFactory, check_export, export_maps};
+use voxelflow_storage::{Purpose, StoreOptions};
+use voxelflow_tables::{ExportOptions, ImageTables, Stores, check_export, export_maps};
 
 /// Folder of what a session writes, unless told otherwise.
 pub const DEFAULT_OUT: &str = "voxelflow-out";
@@ -226,7 +226,8 @@ fn session_context(config: &EngineConfig, stores: &LiveOptions) -> Result<Sessio
 
 fn stages(stores: &LiveOptions) -> Arc<dyn StagePlanner> {
     let models = StoredModels::new(stores.clone());
-    Arc::new(StageCatalog::new(voxelflow_nn::stages()).with_models(Arc::new(models)))
+    let files = Arc::new(SessionStores::new(stores.clone()));
+    Arc::new(StageCatalog::new(voxelflow_nn::stages()).with_models(Arc::new(models)).with_stores(files))
 }
 
 /// What is written by relative name is renamed into its place, so its folder is one of a file system.
@@ -245,8 +246,10 @@ fn session_state_of(config: &EngineConfig, stores: &LiveOptions) -> Result<Sessi
     config.object_stores.get_or_insert_with(|| Arc::new(SessionStores::new(stores.clone())));
     let mut state = session_state(extension_planners(), &config)?.build();
     state.config_mut().options_mut().extensions.insert(StoreSettings::new(stores));
-    let nifti: Arc<dyn TableProviderFactory> = Arc::new(NiftiTableFactory);
-    state.table_factories_mut().insert(NIFTI.to_owned(), nifti);
+    for tables in ImageTables::ALL {
+        let factory: Arc<dyn TableProviderFactory> = Arc::new(tables);
+        state.table_factories_mut().insert(tables.name().to_owned(), factory);
+    }
     Ok(state)
 }
 
@@ -301,27 +304,29 @@ impl Session {
         Ok(voxelflow_storage::check(location, &self.stores.now(), purpose).await?)
     }
 
-    /// Whether something lies at a location in a store.
-    ///
-    /// # Errors
-    /// A store that cannot be asked.
-    pub(crate) async fn has(&self, location: &str) -> Result<bool> {
-        match self.check_location(location, Purpose::Read).await {
-            Ok(()) => Ok(true),
-            Err(Error::Storage(e)) if e.field() == Some(Field::Path) => Ok(false),
-            Err(e) => Err(e),
-        }
-    }
-
     /// The voxel series of NIfTI images: a file, a folder or a glob, with the options that
     /// `CREATE EXTERNAL TABLE … STORED AS NIFTI` takes.
     ///
     /// # Errors
     /// A location without images, images that are damaged or of different grids, an unknown option.
     pub fn read_nifti(&self, location: &str, options: &[(&str, &str)]) -> Result<Dataset> {
+        self.read_images(ImageTables::Nifti, location, options)
+    }
+
+    /// The voxel series of all runs of a folder of BIDS derivatives that are asked for, with the options that
+    /// `CREATE EXTERNAL TABLE … STORED AS BIDS` takes.
+    ///
+    /// # Errors
+    /// A folder without such runs, runs that exist in several variants or cannot be used, an unknown option.
+    pub fn read_bids(&self, location: &str, options: &[(&str, &str)]) -> Result<Dataset> {
+        self.read_images(ImageTables::Bids, location, options)
+    }
+
+    fn read_images(&self, kind: ImageTables, location: &str, options: &[(&str, &str)]) -> Result<Dataset> {
         let options = options.iter().map(|(k, v)| ((*k).to_owned(), (*v).into())).collect();
-        let table = NiftiTable::try_new(&[location], &options)?;
-        let name = Path::new(location).file_name().and_then(|n| n.to_str()).unwrap_or("nifti");
+        let stores = Stores::of(&self.engine.context().runtime_env());
+        let table = kind.open(&[location.to_owned()], &options, &stores)?;
+        let name = Path::new(location).file_name().and_then(|n| n.to_str()).unwrap_or("images");
         let plan = LogicalPlanBuilder::scan(name, provider_as_source(Arc::new(table)), None)?.build()?;
         Ok(self.engine.dataset(plan))
     }

@@ -1,13 +1,14 @@
 //! The stages that a session has, seen from the language: names to plans and functions.
 
 use crate::{
-    CLEAN, Error, TrainJob, TrainNode,
+    CLEAN, Error, SessionStores, TrainJob, TrainNode,
     functions::{ModelCache, ModelFunctionUdf, ModelSource, series_functions},
     plan_clean,
     series_column::{series_length, series_type},
 };
 use arrow::datatypes::DataType;
 use datafusion::{
+    execution::object_store::ObjectStoreRegistry,
     logical_expr::{Extension, LogicalPlan, ScalarUDF},
     prelude::SessionConfig,
 };
@@ -20,19 +21,26 @@ use voxelflow_stage::{Estimator, StageKind, nearest};
 pub struct StageCatalog {
     kinds: Arc<Vec<Arc<dyn StageKind>>>,
     models: Arc<ModelCache>,
+    stores: SessionStores,
 }
 
 impl StageCatalog {
     /// A catalogue of `kinds`; of two with the same name the first counts.
     pub fn new(kinds: Vec<Arc<dyn StageKind>>) -> Self {
         let kinds = Arc::new(kinds);
-        Self { models: Arc::new(ModelCache::new(Arc::clone(&kinds), None)), kinds }
+        Self { models: Arc::new(ModelCache::new(Arc::clone(&kinds), None)), kinds, stores: None }
     }
 
     /// The same catalogue, whose functions find models also where `source` does.
     #[must_use]
     pub fn with_models(self, source: Arc<dyn ModelSource>) -> Self {
         Self { models: Arc::new(ModelCache::new(Arc::clone(&self.kinds), Some(source))), ..self }
+    }
+
+    /// The same catalogue, whose operators find files in the session's stores.
+    #[must_use]
+    pub fn with_stores(self, stores: Arc<dyn ObjectStoreRegistry>) -> Self {
+        Self { stores: Some(stores), ..self }
     }
 
     /// The stage `stage` with `options`, as a rank trains it.
@@ -72,7 +80,7 @@ impl StagePlanner for StageCatalog {
         options: &OptionMap,
     ) -> Result<LogicalPlan, StageError> {
         if operator == CLEAN {
-            return plan_clean(input, options);
+            return plan_clean(input, options, &self.stores);
         }
         let valid = self.table_operators();
         let nearest = nearest(operator, &valid);

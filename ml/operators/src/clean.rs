@@ -3,8 +3,10 @@
 //! The node keeps rows and columns; it changes `series` and writes what was done into the grid's history.
 //! Everything that can be wrong (options, repetition time, length of the series) is found when it is built.
 
-use crate::{CleanExec, Error, Result};
-use arrow::datatypes::{DataType, Schema};
+use crate::clean_confounds::{RunCleaners, RunConfounds};
+use crate::confound_options::ConfoundOptions;
+use crate::{CleanExec, Error, Result, SessionStores, clean_batch::Cleaning};
+use arrow::datatypes::{DataType, Field, Schema};
 use datafusion::{
     common::{DFSchema, DFSchemaRef, DataFusionError, plan_err},
     logical_expr::{Expr, Extension, LogicalPlan, UserDefinedLogicalNodeCore},
@@ -20,7 +22,9 @@ use std::{
 };
 use voxelflow_dataset::{OptionMap, StageError};
 use voxelflow_signal::{CleanSettings, Cleaner};
-use voxelflow_stage::{GRID_METADATA_KEY, Grid, KEY_COLUMNS, SERIES_COLUMN, parse_options};
+use voxelflow_stage::{
+    GRID_METADATA_KEY, Grid, KEY_COLUMNS, RUNS_METADATA_KEY, RunFiles, SERIES_COLUMN, parse_options,
+};
 
 /// Name of the operator in the pipeline language.
 pub const CLEAN: &str = "clean";
@@ -47,6 +51,9 @@ pub struct CleanOptions {
     pub settings: CleanSettings,
     /// What becomes of series with NaN or infinity.
     pub not_finite: NotFinite,
+    /// Which confounds of each run are removed.
+    #[serde(flatten)]
+    pub confounds: ConfoundOptions,
 }
 
 /// Cleaning as a node of a logical plan.
@@ -56,29 +63,58 @@ pub struct CleanNode {
     options: CleanOptions,
     /// The options as JSON: what distinguishes two nodes over the same input.
     identity: String,
-    cleaner: Arc<Cleaner>,
+    cleaning: Cleaning,
+    stores: SessionStores,
     schema: DFSchemaRef,
 }
 
 impl CleanNode {
     /// # Errors
     /// An input without series of one length, or options that do not fit it.
-    pub fn try_new(input: LogicalPlan, options: CleanOptions) -> Result<Self> {
+    pub fn try_new(input: LogicalPlan, options: CleanOptions, stores: SessionStores) -> Result<Self> {
+        Self::with_known(input, options, stores, None)
+    }
+
+    /// `known` are runs whose confounds were looked at before: they are not read again for the same runs.
+    fn with_known(
+        input: LogicalPlan,
+        options: CleanOptions,
+        stores: SessionStores,
+        known: Option<&RunConfounds>,
+    ) -> Result<Self> {
         let columns = input.schema().as_arrow();
         let time_points = time_points(columns)?;
         let grid =
             columns.metadata().contains_key(GRID_METADATA_KEY).then(|| Grid::of(columns)).transpose()?;
         let t_r = grid.as_ref().and_then(|grid| grid.t_r);
-        let cleaner = Cleaner::try_new(&options.settings, time_points, t_r)?;
+        let cleaning = match options.confounds.settings()? {
+            None => Cleaning::Alike(Arc::new(Cleaner::try_new(&options.settings, time_points, t_r)?)),
+            Some(confounds) => {
+                let runs = RunFiles::of(columns)?;
+                let plan = match known.filter(|known| known.runs == runs && known.time_points == time_points)
+                {
+                    Some(known) => known.clone(),
+                    None => {
+                        let clean = options.settings.clone();
+                        RunConfounds::try_new(runs, confounds, clean, time_points, t_r, &stores)?
+                    }
+                };
+                Cleaning::ByRun(Arc::new(RunCleaners::new(plan)))
+            }
+        };
         let mut metadata = columns.metadata().clone();
         if let Some(mut grid) = grid {
-            grid.history.push(cleaner.describe());
+            grid.history.push(cleaning.describe());
             metadata.extend(grid.to_metadata()?);
         }
-        let schema = with_metadata(input.schema(), metadata)?;
+        if matches!(cleaning, Cleaning::ByRun(_)) {
+            // They are removed, and what is left may be of another length.
+            metadata.remove(RUNS_METADATA_KEY);
+        }
+        let schema = cleaned_schema(input.schema(), &cleaning, metadata)?;
         let identity = serde_json::to_string(&options)
             .map_err(|e| voxelflow_stage::Error::Data { what: CLEAN.into(), reason: e.to_string() })?;
-        Ok(Self { input, options, identity, cleaner: Arc::new(cleaner), schema: Arc::new(schema) })
+        Ok(Self { input, options, identity, cleaning, stores, schema: Arc::new(schema) })
     }
 
     /// The options it was made with.
@@ -88,7 +124,7 @@ impl CleanNode {
 
     /// What it does, as it is written into the grid's history.
     pub fn describe(&self) -> String {
-        self.cleaner.describe()
+        self.cleaning.describe()
     }
 }
 
@@ -115,20 +151,33 @@ fn time_points(schema: &Schema) -> Result<usize> {
     }
 }
 
-fn with_metadata(schema: &DFSchema, metadata: HashMap<String, String>) -> Result<DFSchema> {
-    let fields = schema.iter().map(|(qualifier, field)| (qualifier.cloned(), Arc::clone(field))).collect();
+/// The columns of the input, with the series as cleaning leaves them.
+fn cleaned_schema(
+    schema: &DFSchema,
+    cleaning: &Cleaning,
+    metadata: HashMap<String, String>,
+) -> Result<DFSchema> {
+    let cleaned = |field: &Arc<Field>| match field.name() == SERIES_COLUMN {
+        true => Arc::new(field.as_ref().clone().with_data_type(cleaning.series_type(field.data_type()))),
+        false => Arc::clone(field),
+    };
+    let fields = schema.iter().map(|(qualifier, field)| (qualifier.cloned(), cleaned(field))).collect();
     DFSchema::new_with_metadata(fields, metadata)
         .and_then(|new| new.with_functional_dependencies(schema.functional_dependencies().clone()))
         .map_err(|e| voxelflow_stage::Error::Data { what: CLEAN.into(), reason: e.to_string() }.into())
 }
 
-/// Plans `clean(input, options…)`.
+/// Plans `clean(input, options…)`; confounds are looked for in `stores`.
 ///
 /// # Errors
 /// An unknown option or a value that does not fit the data, with the option's name.
-pub fn plan_clean(input: LogicalPlan, options: &OptionMap) -> Result<LogicalPlan, StageError> {
+pub fn plan_clean(
+    input: LogicalPlan,
+    options: &OptionMap,
+    stores: &SessionStores,
+) -> Result<LogicalPlan, StageError> {
     let options = parse_options::<CleanOptions>(CLEAN, options).map_err(Error::from)?;
-    let node = Arc::new(CleanNode::try_new(input, options)?);
+    let node = Arc::new(CleanNode::try_new(input, options, stores.clone())?);
     Ok(LogicalPlan::Extension(Extension { node }))
 }
 
@@ -144,8 +193,8 @@ pub fn plan_clean_exec(
         return plan_err!("{CLEAN} has one input, not {}", inputs.len());
     };
     let metadata = node.schema.metadata().clone();
-    let cleaner = Arc::clone(&node.cleaner);
-    Ok(Arc::new(CleanExec::try_new(Arc::clone(input), cleaner, node.options.not_finite, metadata)?))
+    let cleaning = node.cleaning.clone();
+    Ok(Arc::new(CleanExec::try_new(Arc::clone(input), cleaning, node.options.not_finite, metadata)?))
 }
 
 impl UserDefinedLogicalNodeCore for CleanNode {
@@ -171,7 +220,7 @@ impl UserDefinedLogicalNodeCore for CleanNode {
     }
 
     fn fmt_for_explain(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Clean: {}", self.cleaner.describe().trim_start_matches("clean: "))
+        write!(f, "Clean: {}", self.cleaning.describe().trim_start_matches("clean: "))
     }
 
     fn with_exprs_and_inputs(
@@ -180,7 +229,13 @@ impl UserDefinedLogicalNodeCore for CleanNode {
         mut inputs: Vec<LogicalPlan>,
     ) -> Result<Self, DataFusionError> {
         match (inputs.pop(), inputs.is_empty()) {
-            (Some(input), true) => Ok(Self::try_new(input, self.options.clone())?),
+            (Some(input), true) => {
+                let known = match &self.cleaning {
+                    Cleaning::ByRun(cleaners) => Some(&cleaners.plan),
+                    Cleaning::Alike(_) => None,
+                };
+                Ok(Self::with_known(input, self.options.clone(), self.stores.clone(), known)?)
+            }
             _ => plan_err!("{CLEAN} has one input"),
         }
     }

@@ -3,16 +3,16 @@
 //! The work of a batch is spread over the rayon pool from a blocking thread, so that the threads that move
 //! batches stay free.
 
-use crate::{Error, NotFinite, Result};
+use crate::clean_batch::{Cleaning, Tally, Work};
+use crate::clean_confounds::{RunCleaners, RunConfounds};
+use crate::{Error, NotFinite, SessionStores};
 use arrow::{
-    array::{Array, ArrayRef, BooleanArray, FixedSizeListArray, Float32Array, RecordBatch},
-    compute::filter_record_batch,
-    datatypes::{DataType, Schema, SchemaRef},
-    util::display::{ArrayFormatter, FormatOptions},
+    array::RecordBatch,
+    datatypes::{DataType, FieldRef, Fields, Schema, SchemaRef},
 };
 use datafusion::{
     common::{
-        DataFusionError, exec_datafusion_err, internal_datafusion_err, internal_err, runtime::SpawnedTask,
+        DataFusionError, exec_datafusion_err, internal_err, runtime::SpawnedTask,
         tree_node::TreeNodeRecursion,
     },
     execution::{SendableRecordBatchStream, TaskContext},
@@ -20,7 +20,7 @@ use datafusion::{
     physical_plan::{
         DisplayAs, DisplayFormatType, ExecutionPlan, ExecutionPlanProperties, Partitioning, PlanProperties,
         execution_plan::CardinalityEffect,
-        metrics::{BaselineMetrics, Count, ExecutionPlanMetricsSet, MetricsSet},
+        metrics::{BaselineMetrics, ExecutionPlanMetricsSet, MetricsSet},
         stream::RecordBatchStreamAdapter,
     },
 };
@@ -36,14 +36,15 @@ use voxelflow_dataset::{
     node_codec::{one_input, read_settings, write_settings},
 };
 use voxelflow_signal::{CleanSettings, Cleaner};
-use voxelflow_stage::{KEY_COLUMNS, SERIES_COLUMN};
+use voxelflow_stage::SERIES_COLUMN;
 
 const NAME: &str = "CleanExec";
 
 /// Cleaning of the series of every batch.
 ///
 /// Metrics: `output_rows`, `elapsed_compute`, `constant_series` (kept, as zeros), `dropped_series` and
-/// `zeroed_series` (NaN or infinity). A row whose `series` is null stays as it is.
+/// `zeroed_series` (NaN or infinity); of the runs that a partition met first, `dropped_volumes` and
+/// `filled_confounds`. A row whose `series` is null stays as it is.
 #[derive(Debug)]
 pub struct CleanExec {
     input: Arc<dyn ExecutionPlan>,
@@ -53,45 +54,33 @@ pub struct CleanExec {
     metrics: ExecutionPlanMetricsSet,
 }
 
-/// What is done to a batch.
-#[derive(Clone, Debug)]
-struct Work {
-    cleaner: Arc<Cleaner>,
-    not_finite: NotFinite,
-    series: usize,
-    schema: SchemaRef,
-}
-
-/// What was met in a partition.
-#[derive(Clone)]
-struct Tally {
-    constant: Count,
-    dropped: Count,
-    zeroed: Count,
-}
-
 impl CleanExec {
     /// Cleans what `input` yields; `metadata` is that of the output's schema.
     ///
     /// # Errors
-    /// An input whose series are not those that `cleaner` is for.
-    pub fn try_new(
+    /// An input whose series are not those that `cleaning` is for.
+    pub(crate) fn try_new(
         input: Arc<dyn ExecutionPlan>,
-        cleaner: Arc<Cleaner>,
+        cleaning: Cleaning,
         not_finite: NotFinite,
         metadata: HashMap<String, String>,
     ) -> Result<Self, DataFusionError> {
         let columns = input.schema();
         let series = columns.index_of(SERIES_COLUMN)?;
         let fits = matches!(columns.field(series).data_type(), DataType::FixedSizeList(item, points)
-            if item.data_type() == &DataType::Float32 && usize::try_from(*points) == Ok(cleaner.time_points()));
+            if item.data_type() == &DataType::Float32 && usize::try_from(*points) == Ok(cleaning.time_points()));
         if !fits {
             let found = columns.field(series).data_type();
-            return internal_err!("series of {} points are cleaned, not {found}", cleaner.time_points());
+            return internal_err!("series of {} points are cleaned, not {found}", cleaning.time_points());
         }
-        let schema = Arc::new(Schema::new_with_metadata(columns.fields().clone(), metadata.clone()));
+        let cleaned = |(at, field): (usize, &FieldRef)| match at == series {
+            true => Arc::new(field.as_ref().clone().with_data_type(cleaning.series_type(field.data_type()))),
+            false => Arc::clone(field),
+        };
+        let fields: Fields = columns.fields().iter().enumerate().map(cleaned).collect();
+        let schema = Arc::new(Schema::new_with_metadata(fields, metadata.clone()));
         let properties = Arc::new(properties(&input, series, &schema));
-        let work = Work { cleaner, not_finite, series, schema };
+        let work = Work { cleaning, not_finite, series, schema };
         Ok(Self { input, work, metadata, properties, metrics: ExecutionPlanMetricsSet::new() })
     }
 }
@@ -119,113 +108,41 @@ fn properties(input: &Arc<dyn ExecutionPlan>, series: usize, schema: &SchemaRef)
     )
 }
 
-impl Work {
-    fn clean(&self, batch: &RecordBatch, tally: &Tally) -> Result<RecordBatch, DataFusionError> {
-        let list = batch.column(self.series).as_any().downcast_ref::<FixedSizeListArray>();
-        let list = list.ok_or_else(|| internal_datafusion_err!("{SERIES_COLUMN} is not a FixedSizeList"))?;
-        let points = self.cleaner.time_points();
-        let mut values = values(list, points)?;
-        let report = self.cleaner.clean(&mut values).map_err(Error::from)?;
-        // Rows without a series were cleaned as zeros and are of no account.
-        let constant = report.constant.iter().filter(|row| list.is_valid(**row)).count();
-        tally.constant.add(constant);
-
-        let broken = &report.not_finite;
-        if let (NotFinite::Error, Some(first)) = (self.not_finite, broken.first()) {
-            let first = describe(batch, *first);
-            return Err(Error::NotFinite { first, count: broken.len(), rows: batch.num_rows() }.into());
-        }
-        if self.not_finite == NotFinite::Zero {
-            broken.iter().for_each(|row| values[row * points..(row + 1) * points].fill(0.0));
-            tally.zeroed.add(broken.len());
-        }
-        let cleaned = self.with_series(batch, list, values)?;
-        if self.not_finite == NotFinite::Drop && !broken.is_empty() {
-            let mut kept = vec![true; batch.num_rows()];
-            broken.iter().for_each(|row| kept[*row] = false);
-            tally.dropped.add(broken.len());
-            return Ok(filter_record_batch(&cleaned, &BooleanArray::from(kept))?);
-        }
-        Ok(cleaned)
-    }
-
-    fn with_series(
-        &self,
-        batch: &RecordBatch,
-        list: &FixedSizeListArray,
-        values: Vec<f32>,
-    ) -> Result<RecordBatch, DataFusionError> {
-        let DataType::FixedSizeList(item, points) = list.data_type() else {
-            return internal_err!("{SERIES_COLUMN} is not a FixedSizeList");
-        };
-        let values: ArrayRef = Arc::new(Float32Array::from(values));
-        let series = FixedSizeListArray::try_new(Arc::clone(item), *points, values, list.nulls().cloned())?;
-        let mut columns = batch.columns().to_vec();
-        columns[self.series] = Arc::new(series);
-        Ok(RecordBatch::try_new(Arc::clone(&self.schema), columns)?)
-    }
-}
-
-/// A copy of the series, `[rows, points]`: zeros where a row has none, NaN where a point is null.
-fn values(list: &FixedSizeListArray, points: usize) -> Result<Vec<f32>, DataFusionError> {
-    // `values` of a sliced list begins at its first row.
-    let items = list.values().as_any().downcast_ref::<Float32Array>();
-    let items = items.ok_or_else(|| internal_datafusion_err!("{SERIES_COLUMN} does not hold Float32"))?;
-    let mut values = items.values().get(..list.len() * points).map(<[f32]>::to_vec).ok_or_else(|| {
-        internal_datafusion_err!("{} values are fewer than {} series of {points}", items.len(), list.len())
-    })?;
-    if items.null_count() > 0 {
-        values.iter_mut().enumerate().filter(|(n, _)| items.is_null(*n)).for_each(|(_, x)| *x = f32::NAN);
-    }
-    if list.null_count() > 0 {
-        values
-            .chunks_exact_mut(points)
-            .enumerate()
-            .filter(|(row, _)| list.is_null(*row))
-            .for_each(|(_, series)| series.fill(0.0));
-    }
-    Ok(values)
-}
-
-/// A row by its key columns, for example `subject 01, run 1, voxel 4711`.
-fn describe(batch: &RecordBatch, row: usize) -> String {
-    let options = FormatOptions::default();
-    let keys: Vec<String> = KEY_COLUMNS
-        .iter()
-        .filter_map(|name| Some((name, batch.column_by_name(name)?)))
-        .filter(|(_, column)| column.is_valid(row))
-        .filter_map(|(name, column)| {
-            let formatter = ArrayFormatter::try_new(column.as_ref(), &options).ok()?;
-            Some(format!("{name} {}", formatter.value(row).try_to_string().ok()?))
-        })
-        .collect();
-    if keys.is_empty() { format!("row {row} of the batch") } else { keys.join(", ") }
-}
-
 /// All that another process needs to clean the same.
 #[derive(Serialize, Deserialize)]
 struct Sent {
-    settings: CleanSettings,
-    time_points: usize,
-    /// The bits of the number: one that was read from a header may have more digits than JSON keeps.
-    t_r: Option<u64>,
+    cleaning: SentCleaning,
     not_finite: NotFinite,
     metadata: BTreeMap<String, String>,
+}
+
+#[derive(Serialize, Deserialize)]
+enum SentCleaning {
+    Alike {
+        settings: CleanSettings,
+        time_points: usize,
+        /// The bits of the number: one that was read from a header may have more digits than JSON keeps.
+        t_r: Option<u64>,
+    },
+    /// Confounds themselves are read again where the rows are.
+    ByRun(RunConfounds),
 }
 
 inventory::submit! { NodeCodec { name: NAME, encode, decode } }
 
 fn encode(node: &dyn ExecutionPlan) -> Option<Result<Vec<u8>, DataFusionError>> {
     let exec = node.downcast_ref::<CleanExec>()?;
-    let Work { cleaner, not_finite, .. } = &exec.work;
-    let sent = Sent {
-        settings: cleaner.settings().clone(),
-        time_points: cleaner.time_points(),
-        t_r: cleaner.t_r().map(f64::to_bits),
-        not_finite: *not_finite,
-        metadata: exec.metadata.clone().into_iter().collect(),
+    let Work { cleaning, not_finite, .. } = &exec.work;
+    let cleaning = match cleaning {
+        Cleaning::Alike(cleaner) => SentCleaning::Alike {
+            settings: cleaner.settings().clone(),
+            time_points: cleaner.time_points(),
+            t_r: cleaner.t_r().map(f64::to_bits),
+        },
+        Cleaning::ByRun(cleaners) => SentCleaning::ByRun(cleaners.plan.clone()),
     };
-    Some(write_settings(NAME, &sent))
+    let metadata = exec.metadata.clone().into_iter().collect();
+    Some(write_settings(NAME, &Sent { cleaning, not_finite: *not_finite, metadata }))
 }
 
 fn decode(
@@ -233,16 +150,22 @@ fn decode(
     inputs: &[Arc<dyn ExecutionPlan>],
     _context: &TaskContext,
 ) -> Result<Arc<dyn ExecutionPlan>, DataFusionError> {
-    let Sent { settings, time_points, t_r, not_finite, metadata } = read_settings(NAME, bytes)?;
-    let cleaner = Cleaner::try_new(&settings, time_points, t_r.map(f64::from_bits)).map_err(Error::from)?;
+    let Sent { cleaning, not_finite, metadata } = read_settings(NAME, bytes)?;
+    let cleaning = match cleaning {
+        SentCleaning::Alike { settings, time_points, t_r } => {
+            let t_r = t_r.map(f64::from_bits);
+            Cleaning::Alike(Arc::new(Cleaner::try_new(&settings, time_points, t_r).map_err(Error::from)?))
+        }
+        SentCleaning::ByRun(plan) => Cleaning::ByRun(Arc::new(RunCleaners::new(plan))),
+    };
     let input = one_input(NAME, inputs)?;
     let metadata = metadata.into_iter().collect();
-    Ok(Arc::new(CleanExec::try_new(input, Arc::new(cleaner), not_finite, metadata)?))
+    Ok(Arc::new(CleanExec::try_new(input, cleaning, not_finite, metadata)?))
 }
 
 impl DisplayAs for CleanExec {
     fn fmt_as(&self, t: DisplayFormatType, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let steps = self.work.cleaner.describe();
+        let steps = self.work.cleaning.describe();
         let steps = steps.trim_start_matches("clean: ");
         match t {
             DisplayFormatType::TreeRender => write!(f, "{steps}"),
@@ -287,7 +210,7 @@ impl ExecutionPlan for CleanExec {
         match (children.pop(), children.is_empty()) {
             (Some(input), true) => Ok(Arc::new(Self::try_new(
                 input,
-                Arc::clone(&self.work.cleaner),
+                self.work.cleaning.clone(),
                 self.work.not_finite,
                 self.metadata.clone(),
             )?)),
@@ -300,6 +223,7 @@ impl ExecutionPlan for CleanExec {
         partition: usize,
         context: Arc<TaskContext>,
     ) -> Result<SendableRecordBatchStream, DataFusionError> {
+        let stores: SessionStores = Some(Arc::clone(&context.runtime_env().object_store_registry));
         let input = self.input.execute(partition, context)?;
         // Shared, since the first clone that is dropped would end its clock.
         let baseline = Arc::new(BaselineMetrics::new(&self.metrics, partition));
@@ -308,14 +232,17 @@ impl ExecutionPlan for CleanExec {
             constant: count("constant_series", "no variance: left at zero"),
             dropped: count("dropped_series", "NaN or infinity: row left out"),
             zeroed: count("zeroed_series", "NaN or infinity: set to zero"),
+            volumes: count("dropped_volumes", "by the choice of confounds"),
+            filled: count("filled_confounds", "n/a in a run's first volume"),
         };
         let work = self.work.clone();
         let cleaned = input.and_then(move |batch| {
             let (work, tally, baseline) = (work.clone(), tally.clone(), Arc::clone(&baseline));
+            let stores = stores.clone();
             async move {
                 let task = SpawnedTask::spawn_blocking(move || -> Result<RecordBatch, DataFusionError> {
                     let _timer = baseline.elapsed_compute().timer();
-                    let cleaned = work.clean(&batch, &tally)?;
+                    let cleaned = work.clean(&batch, &stores, &tally)?;
                     baseline.record_output(cleaned.num_rows());
                     Ok(cleaned)
                 });

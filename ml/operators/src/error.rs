@@ -31,6 +31,22 @@ pub enum Error {
         /// The columns that are there.
         columns: Vec<String>,
     },
+    /// Confounds that are to be removed and cannot be.
+    #[error("confounds of {run}: {reason}")]
+    Confounds {
+        /// The run.
+        run: String,
+        /// What is wrong and what to do.
+        reason: String,
+    },
+    /// A setting of signal processing, or data that it cannot be applied to, of one run.
+    #[error("{run}: {source}")]
+    RunSignal {
+        /// The run.
+        run: String,
+        /// What is wrong.
+        source: voxelflow_signal::Error,
+    },
     /// Series with NaN or infinity where that is an error.
     #[error(
         "{count} of {rows} series in a batch hold NaN or infinity, the first is that of {first}; \
@@ -184,7 +200,7 @@ impl Error {
     pub fn is_input(&self) -> bool {
         match self {
             Self::Stage(e) => e.is_input(),
-            Self::Signal(e) => e.is_input(),
+            Self::Signal(e) | Self::RunSignal { source: e, .. } => e.is_input(),
             Self::Rank { failure, .. } => failure.cause == FailureCause::Input,
             Self::Storage { .. }
             | Self::Gang { .. }
@@ -199,7 +215,8 @@ impl Error {
     pub fn option(&self) -> Option<&str> {
         match self {
             Self::Stage(e) => e.option(),
-            Self::Signal(e) => e.setting(),
+            Self::Signal(e) | Self::RunSignal { source: e, .. } => e.setting(),
+            Self::Confounds { .. } => Some("confounds"),
             Self::NotFinite { .. } => Some("not_finite"),
             Self::SubjectOverlap { .. } => Some("subject_overlap"),
             _ => None,

@@ -12,7 +12,11 @@
 
 mod catalog;
 mod clean;
+mod clean_batch;
+mod clean_confounds;
 mod clean_exec;
+mod confound_options;
+mod confounds_reader;
 mod error;
 mod functions;
 mod observer;
@@ -23,6 +27,8 @@ mod train;
 pub use catalog::StageCatalog;
 pub use clean::{CLEAN, CleanNode, CleanOptions, NotFinite, plan_clean, plan_clean_exec};
 pub use clean_exec::CleanExec;
+pub use confound_options::ConfoundOptions;
+pub use confounds_reader::{ConfoundsReader, RunTable, SessionStores};
 pub use error::{Error, Result};
 pub use functions::{ModelSource, series_functions};
 pub use observer::TrainObserver;

@@ -14,6 +14,7 @@ mod grid;
 mod history;
 mod model;
 mod options;
+mod run_files;
 mod settings;
 
 pub use error::{Error, Result};
@@ -23,4 +24,5 @@ pub use grid::{GRID_METADATA_KEY, Grid, KEY_COLUMNS, SERIES_COLUMN};
 pub use history::{EpochRecord, History, StepRecord};
 pub use model::{LayerFilters, Model, ModelFunction};
 pub use options::{Options, nearest, parse_options};
+pub use run_files::{RUNS_METADATA_KEY, RunFiles};
 pub use settings::TrainSettings;

@@ -4,14 +4,28 @@ use crate::{Error, Result, Session, flags::InspectFlags};
 use std::path::Path;
 use voxelflow_formats::{NiftiReader, ReadOptions};
 use voxelflow_stage::{Grid, Options};
+use voxelflow_storage::Place;
+use voxelflow_tables::{FolderReport, InspectedRun, inspect_folder};
 
 pub(super) async fn inspect(flags: InspectFlags) -> Result<()> {
     let path = &flags.path;
+    if matches!(Place::parse(&path.to_string_lossy()), Ok(Place::Remote(_))) {
+        return match of_runs(path).await? {
+            Some(report) => print_runs(path, &report),
+            None => Err(Error::input(
+                path.display(),
+                "neither BIDS derivatives nor a folder of the HCP pipelines",
+            )),
+        };
+    }
     let metadata = std::fs::metadata(path).map_err(|e| Error::io(path, e))?;
     let name = path.file_name().map(|n| n.to_string_lossy().to_lowercase()).unwrap_or_default();
     match metadata.is_dir() {
         true if path.join("config.json").exists() => model(path),
-        true => parquet(path).await,
+        true => match of_runs(path).await? {
+            Some(report) => print_runs(path, &report),
+            None => parquet(path).await,
+        },
         false if name.ends_with(".parquet") => parquet(path).await,
         false => image(path),
     }
@@ -71,6 +85,59 @@ fn print_grid(grid: &Grid) {
         None => println!("t_r         not known"),
     }
     grid.history.iter().for_each(|step| println!("done        {step}"));
+}
+
+/// What a folder of runs holds; nothing when it is none.
+async fn of_runs(path: &Path) -> Result<Option<FolderReport>> {
+    let location = path.to_string_lossy().into_owned();
+    let looked = tokio::task::spawn_blocking(move || inspect_folder(&location)).await;
+    Ok(looked.map_err(|e| Error::io(path, e.into()))??)
+}
+
+/// A line for each run, then what is wrong.
+///
+/// # Errors
+/// A folder of which nothing can be used.
+fn print_runs(path: &Path, report: &FolderReport) -> Result<()> {
+    println!("kind        {}", report.kind);
+    let mut lines: Vec<[String; 8]> = vec![
+        ["run", "variant", "voxels", "volumes", "t_r", "mask", "confounds", "events"].map(str::to_owned),
+    ];
+    lines.extend(report.runs.iter().map(line));
+    let mut widths = [0; 8];
+    for line in &lines {
+        widths.iter_mut().zip(line).for_each(|(width, cell)| *width = (*width).max(cell.chars().count()));
+    }
+    for line in &lines {
+        let cells: Vec<String> =
+            line.iter().zip(widths).map(|(cell, width)| format!("{cell:<width$}")).collect();
+        println!("{}", cells.join("  ").trim_end());
+    }
+    report.problems.iter().for_each(|problem| println!("fault       {problem}"));
+    let usable = report.runs.iter().filter(|run| run.usable).count();
+    println!("runs        {usable} can be read STORED AS {}, {} faults", report.kind, report.problems.len());
+    if usable == 0 {
+        return Err(Error::input(
+            path.display(),
+            "no run of it can be read as voxel series: the faults say why",
+        ));
+    }
+    Ok(())
+}
+
+fn line(run: &InspectedRun) -> [String; 8] {
+    let word = |there: bool| if there { "yes" } else { "no" }.to_owned();
+    let unknown = || "-".to_owned();
+    [
+        run.run.clone(),
+        if run.variant.is_empty() { unknown() } else { run.variant.clone() },
+        run.shape.map_or_else(unknown, |([i, j, k], _)| format!("{i}×{j}×{k}")),
+        run.shape.map_or_else(unknown, |(_, volumes)| volumes.to_string()),
+        run.t_r.map_or_else(unknown, |t_r| format!("{t_r} s")),
+        word(run.mask),
+        word(run.confounds),
+        run.events.clone().unwrap_or_else(|| "no".to_owned()),
+    ]
 }
 
 fn model(path: &Path) -> Result<()> {

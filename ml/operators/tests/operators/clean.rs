@@ -31,7 +31,7 @@ use voxelflow_stage::Grid;
 const T: usize = 40;
 
 #[derive(Debug)]
-struct Planner;
+pub(super) struct Planner;
 
 #[async_trait]
 impl QueryPlanner for Planner {
@@ -135,13 +135,13 @@ fn session(t_r: Option<f64>, change: impl Fn(u32, &mut [f32]) + Copy) -> Session
     context
 }
 
-fn options(value: serde_json::Value) -> OptionMap {
+pub(super) fn options(value: serde_json::Value) -> OptionMap {
     value.as_object().cloned().unwrap()
 }
 
 async fn cleaned(context: &SessionContext, value: serde_json::Value) -> Result<DataFrame, StageError> {
     let input = context.table("bold").await.unwrap().into_unoptimized_plan();
-    Ok(DataFrame::new(context.state(), plan_clean(input, &options(value))?))
+    Ok(DataFrame::new(context.state(), plan_clean(input, &options(value), &None)?))
 }
 
 fn untouched(_: u32, _: &mut [f32]) {}
@@ -173,7 +173,7 @@ fn rows(batches: &[RecordBatch]) -> Vec<(u32, Vec<f32>)> {
     rows
 }
 
-fn metric(plan: &Arc<dyn ExecutionPlan>, name: &str) -> usize {
+pub(super) fn metric(plan: &Arc<dyn ExecutionPlan>, name: &str) -> usize {
     if plan.name() == "CleanExec" {
         let metrics = plan.metrics().unwrap();
         let counted = |m: &datafusion::physical_plan::metrics::MetricValue| {
@@ -344,10 +344,10 @@ async fn what_cannot_be_planned_says_why() {
     cleaned(&context, json!({"high_pass": 0.01, "t_r": 2})).await.unwrap();
 
     let input = context.table("bold").await.unwrap().select_columns(&["voxel", "noise"]).unwrap();
-    let e = plan_clean(input.into_unoptimized_plan(), &OptionMap::new()).unwrap_err().to_string();
+    let e = plan_clean(input.into_unoptimized_plan(), &OptionMap::new(), &None).unwrap_err().to_string();
     assert!(e.contains("`series`") && e.contains("voxel, noise"), "{e}");
     let input = context.table("bold").await.unwrap().select(vec![col("noise").alias("series")]).unwrap();
-    let e = plan_clean(input.into_unoptimized_plan(), &OptionMap::new()).unwrap_err().to_string();
+    let e = plan_clean(input.into_unoptimized_plan(), &OptionMap::new(), &None).unwrap_err().to_string();
     assert!(e.contains("which is Float32"), "{e}");
 }
 

@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
 mod clean;
+mod clean_confounds;
 mod explain;
 mod functions;
 mod line_stage;

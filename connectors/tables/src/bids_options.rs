@@ -1,0 +1,184 @@
+//! Options of BIDS and HCP tables, by the names that the language takes.
+
+use crate::Result;
+use crate::nifti_options::{ByteSize, NiftiOptions, seconds, text};
+use serde::{Deserialize, Serialize};
+use voxelflow_formats::bids::{BidsQuery, BoldKind, HcpQuery};
+use voxelflow_stage::{Options, parse_options};
+
+/// What becomes of a dataset in which some runs cannot be used.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Incomplete {
+    /// The table is refused, with every fault.
+    #[default]
+    Refuse,
+    /// Those runs are left out, and the table's history says which and why.
+    Skip,
+}
+
+/// Options of a BIDS table. What chooses images may list several values, separated by commas; `none` means images
+/// whose names lack that entity.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct BidsOptions {
+    /// Subjects.
+    #[serde(deserialize_with = "text")]
+    pub subject: Option<String>,
+    /// Sessions.
+    #[serde(deserialize_with = "text")]
+    pub session: Option<String>,
+    /// Tasks.
+    #[serde(deserialize_with = "text")]
+    pub task: Option<String>,
+    /// Runs.
+    #[serde(deserialize_with = "text")]
+    pub run: Option<String>,
+    /// Space, such as `MNI152NLin2009cAsym`.
+    #[serde(deserialize_with = "text")]
+    pub space: Option<String>,
+    /// Resolution within a space.
+    #[serde(deserialize_with = "text")]
+    pub res: Option<String>,
+    /// Description, such as `preproc`.
+    #[serde(deserialize_with = "text")]
+    pub desc: Option<String>,
+    /// Cohort of a template.
+    #[serde(deserialize_with = "text")]
+    pub cohort: Option<String>,
+    /// Echo.
+    #[serde(deserialize_with = "text")]
+    pub echo: Option<String>,
+    /// Part of a complex image; magnitudes if it is not given.
+    #[serde(deserialize_with = "text")]
+    pub part: Option<String>,
+    /// Acquisition.
+    #[serde(deserialize_with = "text")]
+    pub acq: Option<String>,
+    /// Contrast agent.
+    #[serde(deserialize_with = "text")]
+    pub ce: Option<String>,
+    /// Reconstruction.
+    #[serde(deserialize_with = "text")]
+    pub rec: Option<String>,
+    /// Phase-encoding direction.
+    #[serde(deserialize_with = "text")]
+    pub dir: Option<String>,
+    /// The raw dataset: a path or a URL.
+    pub raw: Option<String>,
+    /// What is the same for every table of images.
+    #[serde(flatten)]
+    pub images: RunImageOptions,
+}
+
+/// Options of an HCP table.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct HcpOptions {
+    /// Subjects, separated by commas.
+    #[serde(deserialize_with = "text")]
+    pub subject: Option<String>,
+    /// Tasks, separated by commas: `MOTOR`, `REST1`.
+    #[serde(deserialize_with = "text")]
+    pub task: Option<String>,
+    /// Directions, by which HCP tells runs apart: `LR`, `RL`.
+    #[serde(deserialize_with = "text")]
+    pub run: Option<String>,
+    /// What follows the run's name in that of the image: `hp2000_clean`.
+    #[serde(deserialize_with = "text")]
+    pub desc: Option<String>,
+    /// What is the same for every table of images.
+    #[serde(flatten)]
+    pub images: RunImageOptions,
+}
+
+/// How the images of runs are read.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct RunImageOptions {
+    /// `brain`, each run's own mask; a path or URL of one mask for all; `auto`; `none`.
+    pub mask: String,
+    /// Repetition time in seconds, instead of the sidecars' or the header's.
+    #[serde(deserialize_with = "seconds")]
+    pub t_r: Option<f64>,
+    /// Memory for the series of one image that is being read; more is kept in a temporary file.
+    pub memory_limit: ByteSize,
+    /// What becomes of runs that cannot be used.
+    pub incomplete: Incomplete,
+}
+
+impl Default for RunImageOptions {
+    fn default() -> Self {
+        let NiftiOptions { memory_limit, .. } = NiftiOptions::default();
+        Self { mask: "brain".into(), t_r: None, memory_limit, incomplete: Incomplete::default() }
+    }
+}
+
+impl RunImageOptions {
+    /// The same for the node that reads.
+    pub(crate) fn for_reading(&self) -> NiftiOptions {
+        NiftiOptions {
+            mask: self.mask.clone(),
+            t_r: self.t_r,
+            memory_limit: self.memory_limit,
+            ..NiftiOptions::default()
+        }
+    }
+}
+
+impl BidsOptions {
+    /// Reads the options by name.
+    ///
+    /// # Errors
+    /// An unknown name, with the nearest and the list; a value of the wrong kind.
+    pub fn parse(options: &Options) -> Result<Self> {
+        Ok(parse_options("a BIDS table", options)?)
+    }
+
+    /// What is asked for, among volumes.
+    pub(crate) fn query(&self) -> BidsQuery {
+        let entities = [
+            ("sub", &self.subject),
+            ("ses", &self.session),
+            ("task", &self.task),
+            ("run", &self.run),
+            ("space", &self.space),
+            ("res", &self.res),
+            ("desc", &self.desc),
+            ("cohort", &self.cohort),
+            ("echo", &self.echo),
+            ("part", &self.part),
+            ("acq", &self.acq),
+            ("ce", &self.ce),
+            ("rec", &self.rec),
+            ("dir", &self.dir),
+        ];
+        let given = entities.iter().filter_map(|(key, values)| Some((key, values.as_ref()?)));
+        given.fold(BidsQuery::default().of_kind(BoldKind::Volume), |query, (key, values)| {
+            query.with(key, values)
+        })
+    }
+}
+
+impl HcpOptions {
+    /// Reads the options by name.
+    ///
+    /// # Errors
+    /// As [`BidsOptions::parse`].
+    pub fn parse(options: &Options) -> Result<Self> {
+        Ok(parse_options("an HCP table", options)?)
+    }
+
+    pub(crate) fn query(&self) -> HcpQuery {
+        let list = |values: &Option<String>| -> Vec<String> {
+            values.iter().flat_map(|text| text.split(',')).map(|v| v.trim().to_owned()).collect()
+        };
+        HcpQuery {
+            subjects: list(&self.subject),
+            tasks: list(&self.task),
+            runs: list(&self.run),
+            desc: self.desc.clone(),
+            grayordinates: false,
+        }
+    }
+}

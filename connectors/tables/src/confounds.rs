@@ -1,0 +1,70 @@
+//! Confounds of a run as `clean` takes them: a table with named columns, or movement regressors of the HCP pipelines.
+
+use crate::{Error, Result, Stores};
+use std::collections::BTreeMap;
+use voxelflow_formats::sidecar::{ConfoundNote, ConfoundsSidecar};
+use voxelflow_formats::table::{Confounds, MovementRegressors};
+use voxelflow_signal::ConfoundTable;
+use voxelflow_signal::confounds::CompcorComponent;
+use voxelflow_stage::RunFiles;
+
+/// Reads the confounds of a run, and which components of CompCor its sidecars list as retained.
+///
+/// Movement regressors get the squares that fMRIPrep's tables have, so that the same strategies serve both.
+///
+/// # Errors
+/// A run without confounds; a file that is not there or cannot be read.
+pub fn read_confounds(run: &RunFiles, stores: &Stores) -> Result<(ConfoundTable, Vec<CompcorComponent>)> {
+    let missing = |path: &str, reason: &str| Error::Image { path: path.into(), reason: reason.into() };
+    let Some(path) = &run.confounds else {
+        return Err(missing(
+            &run.image,
+            "no confounds file was found for it; `voxelflow inspect` says what was looked for",
+        ));
+    };
+    let bytes = stores
+        .read_if_there(path)?
+        .ok_or_else(|| missing(path, "the confounds file is not there any more"))?;
+    let columns = match path.ends_with(".txt") {
+        true => movement(&MovementRegressors::from_reader(bytes.as_slice(), path)?),
+        false => named(&Confounds::from_reader(bytes.as_slice(), path)?),
+    };
+    let table = ConfoundTable::try_new(columns)
+        .map_err(|e| Error::Image { path: path.clone(), reason: e.to_string() })?;
+    let mut notes: BTreeMap<String, ConfoundNote> = BTreeMap::new();
+    for path in &run.confounds_sidecars {
+        let bytes =
+            stores.read_if_there(path)?.ok_or_else(|| missing(path, "the sidecar is not there any more"))?;
+        notes.extend(ConfoundsSidecar::from_reader(bytes.as_slice(), path)?.notes);
+    }
+    let retained = notes.into_iter().filter(|(_, note)| note.retained != Some(false));
+    let components = retained
+        .filter(|(_, note)| note.method.as_deref().is_some_and(|method| method.ends_with("CompCor")))
+        .map(|(name, note)| CompcorComponent { name, mask: note.mask });
+    Ok((table, components.collect()))
+}
+
+type Column = (String, Vec<Option<f64>>);
+
+/// Every column; NaN stands for `n/a`.
+fn named(confounds: &Confounds) -> Vec<Column> {
+    let column = |name: &String| {
+        let values = confounds.column(name).unwrap_or_default();
+        (name.clone(), values.iter().map(|x| (!x.is_nan()).then_some(*x)).collect())
+    };
+    confounds.names().iter().map(column).collect()
+}
+
+fn movement(regressors: &MovementRegressors) -> Vec<Column> {
+    let columns =
+        MovementRegressors::NAMES.iter().enumerate().map(|(at, name)| (name, regressors.column(at)));
+    columns
+        .flat_map(|(name, values)| {
+            let squares = values.iter().map(|x| Some(x * x)).collect();
+            [
+                ((*name).to_owned(), values.into_iter().map(Some).collect()),
+                (format!("{name}_power2"), squares),
+            ]
+        })
+        .collect()
+}

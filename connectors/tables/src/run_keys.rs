@@ -1,0 +1,87 @@
+//! The key columns that are names: which run rows come from.
+
+use serde::{Deserialize, Serialize};
+use std::path::Path;
+use voxelflow_formats::bids::{BidsRun, entities_in};
+
+/// Subject, session, task, run and space, without their prefixes; `None` where nothing is known.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RunKeys {
+    /// `sub-`
+    pub subject: Option<String>,
+    /// `ses-`
+    pub session: Option<String>,
+    /// `task-`
+    pub task: Option<String>,
+    /// `run-`
+    pub run: Option<String>,
+    /// `space-`
+    pub space: Option<String>,
+}
+
+impl RunKeys {
+    /// Reads the last part of `path`, also where it follows the rules of BIDS only in places. A name that follows none
+    /// gives nothing, and nothing is believed that it says twice.
+    pub fn of(path: &Path) -> Self {
+        let name = path.file_name().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default();
+        let value = |key: &str| {
+            let mut values = entities_in(&name).filter(|(k, _)| *k == key).map(|(_, value)| value);
+            values.next().filter(|first| values.all(|other| other == *first)).map(str::to_owned)
+        };
+        Self {
+            subject: value("sub"),
+            session: value("ses"),
+            task: value("task"),
+            run: value("run"),
+            space: value("space"),
+        }
+    }
+
+    /// The values in the order of the key columns.
+    pub fn values(&self) -> [Option<&str>; 5] {
+        [&self.subject, &self.session, &self.task, &self.run, &self.space].map(Option::as_deref)
+    }
+
+    /// What `self` says, else what `other` says.
+    pub(crate) fn or(self, other: Self) -> Self {
+        Self {
+            subject: self.subject.or(other.subject),
+            session: self.session.or(other.session),
+            task: self.task.or(other.task),
+            run: self.run.or(other.run),
+            space: self.space.or(other.space),
+        }
+    }
+}
+
+impl From<&BidsRun> for RunKeys {
+    fn from(run: &BidsRun) -> Self {
+        Self {
+            subject: Some(run.subject.clone()),
+            session: run.session.clone(),
+            task: run.task.clone(),
+            run: run.run.clone(),
+            space: run.space.clone(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn entities_are_read_without_their_prefix() {
+        let name = RunKeys::of(Path::new("x/sub-01_ses-a_task-x_run-1_space-Y_desc-preproc_bold.nii.gz"));
+        assert_eq!(name.values(), [Some("01"), Some("a"), Some("x"), Some("1"), Some("Y")]);
+        let name = RunKeys::of(Path::new("ds003_sub-01_mc.nii.gz"));
+        assert_eq!(name.values(), [Some("01"), None, None, None, None]);
+    }
+
+    #[test]
+    fn another_name_gives_nothing() {
+        for name in ["bold.nii", "sub-_x.nii.gz", "functional-old.nii", "sub-1_sub-2_bold.nii", ""] {
+            assert_eq!(RunKeys::of(Path::new(name)), RunKeys::default(), "{name}");
+        }
+    }
+}

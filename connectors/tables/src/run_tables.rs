@@ -1,0 +1,136 @@
+//! `STORED AS BIDS` and `STORED AS HCP`: all runs of a folder that are asked for, as one table of voxel series.
+
+use crate::bids_options::{BidsOptions, HcpOptions, Incomplete, RunImageOptions};
+use crate::mask::{Mask, MaskChoice};
+use crate::nifti_table::Parts;
+use crate::{Error, Image, NiftiTable, Result, RunKeys, Stores};
+use voxelflow_formats::bids::{
+    BidsDataset, BidsRun, ConfoundFiles, Effect, Part, Problem, Selection, select_hcp_runs, select_runs,
+};
+use voxelflow_stage::{Options, RunFiles};
+use voxelflow_storage::Listing;
+
+/// Problems that one message lists.
+const LISTED: usize = 10;
+
+impl NiftiTable {
+    /// The runs of a folder of BIDS derivatives; `location` is a path or a URL.
+    ///
+    /// # Errors
+    /// An unknown option; a folder that cannot be listed; no run, or runs that exist in several variants; runs that
+    /// cannot be used, unless they are skipped; images (or masks) of different grids, lengths or repetition times.
+    pub fn of_bids(location: &str, options: &Options, stores: &Stores) -> Result<Self> {
+        let options = BidsOptions::parse(options)?;
+        let listing = stores.list(location)?;
+        let raw = options.raw.as_deref().map(|raw| stores.list(raw)).transpose()?;
+        let read = |path: &str| listing.read_text(path);
+        let read_raw = |path: &str| match &raw {
+            Some(raw) => raw.read_text(path),
+            None => Err(std::io::ErrorKind::NotFound.into()),
+        };
+        let dataset = BidsDataset::new(listing.paths(), &read);
+        let raw = raw.as_ref().map(|raw| BidsDataset::new(raw.paths(), &read_raw));
+        let found = select_runs(&dataset, raw.as_ref(), &options.query());
+        table(location, &listing, found, &options.images, stores)
+    }
+
+    /// The runs of a folder of the HCP pipelines; `location` is a path or a URL.
+    ///
+    /// # Errors
+    /// As [`NiftiTable::of_bids`].
+    pub fn of_hcp(location: &str, options: &Options, stores: &Stores) -> Result<Self> {
+        let options = HcpOptions::parse(options)?;
+        let listing = stores.list(location)?;
+        let found = select_hcp_runs(listing.paths(), &options.query());
+        table(location, &listing, found, &options.images, stores)
+    }
+}
+
+fn table(
+    location: &str,
+    listing: &Listing,
+    found: Selection,
+    options: &RunImageOptions,
+    stores: &Stores,
+) -> Result<NiftiTable> {
+    let brain = MaskChoice::parse(&options.mask)? == MaskChoice::Brain;
+    let (runs, left_out) = usable(location, found, options.incomplete, brain)?;
+    let mut images = Vec::new();
+    for run in &runs {
+        let Some(bold) = run.bold.first() else { continue };
+        let mask = run.mask.as_ref().filter(|_| brain).map(|mask| listing.location_of(mask));
+        let t_r = options.t_r.or(run.t_r);
+        let image = Image::of_run(&listing.location_of(bold), RunKeys::from(run), t_r, mask, stores)?;
+        if let Some(mask) = &image.mask {
+            Mask::check(mask, &image, stores)?;
+        }
+        images.push(image);
+    }
+    NiftiTable::of_images(Parts {
+        location: location.into(),
+        images,
+        options: options.for_reading(),
+        runs: runs.iter().map(|run| files(run, listing)).collect(),
+        history: left_out,
+        stores: stores.clone(),
+    })
+}
+
+/// The runs that can be read, and what was left out and why.
+///
+/// # Errors
+/// Problems that forbid to go on, or that leave out runs where none may be.
+fn usable(
+    location: &str,
+    found: Selection,
+    incomplete: Incomplete,
+    brain: bool,
+) -> Result<(Vec<BidsRun>, Vec<String>)> {
+    let refused: Vec<String> = found.refusals().map(text).collect();
+    if !refused.is_empty() {
+        return Err(Error::Location { location: location.into(), reason: refused.join("; ") });
+    }
+    let lacks_mask = |problem: &Problem| brain && problem.effect == Effect::Lacking(Part::Mask);
+    let left_out: Vec<&Problem> = found
+        .problems
+        .iter()
+        .filter(|problem| problem.effect == Effect::LeftOut || lacks_mask(problem))
+        .collect();
+    let runs: Vec<BidsRun> = found.runs.into_iter().filter(|run| !brain || run.mask.is_some()).collect();
+    if (incomplete == Incomplete::Refuse || runs.is_empty()) && !left_out.is_empty() {
+        return Err(Error::Location { location: location.into(), reason: all_faults(&left_out, brain) });
+    }
+    let left_out = left_out.into_iter().map(|problem| format!("left out: {problem}")).collect();
+    Ok((runs, left_out))
+}
+
+/// A problem, without saying again that it is about the whole folder.
+fn text(problem: &Problem) -> String {
+    match problem.about.as_str() {
+        "the dataset" | "the folder" => problem.reason.clone(),
+        _ => problem.to_string(),
+    }
+}
+
+fn all_faults(problems: &[&Problem], brain: bool) -> String {
+    let more = problems.len().saturating_sub(LISTED);
+    let listed: Vec<String> = problems.iter().take(LISTED).map(|problem| text(problem)).collect();
+    let more = if more == 0 { String::new() } else { format!("; and {more} more") };
+    let masks = if brain { ", mask 'auto' or 'none' does without brain masks" } else { "" };
+    format!("{}{more}; incomplete 'skip' leaves such runs out{masks}", listed.join("; "))
+}
+
+fn files(run: &BidsRun, listing: &Listing) -> RunFiles {
+    let (confounds, sidecars) = match &run.confounds {
+        Some(ConfoundFiles::Table { path, sidecars }) => (Some(path), sidecars.as_slice()),
+        Some(ConfoundFiles::MovementRegressors(path)) => (Some(path), &[][..]),
+        None => (None, &[][..]),
+    };
+    RunFiles {
+        keys: [Some(run.subject.clone()), run.session.clone(), run.task.clone(), run.run.clone()],
+        image: run.bold.first().map(|path| listing.location_of(path)).unwrap_or_default(),
+        confounds: confounds.map(|path| listing.location_of(path)),
+        confounds_sidecars: sidecars.iter().map(|path| listing.location_of(path)).collect(),
+        start_time: run.start_time,
+    }
+}

@@ -1,0 +1,235 @@
+//! Folders of BIDS derivatives and of the HCP pipelines, as processes read them: the rows that images alone give,
+//! confounds of each run, what `inspect` says.
+
+use crate::program::{Ended, larger_data, root, run_text, voxelflow};
+use std::fmt::Write;
+use std::fs;
+use std::path::{Path, PathBuf};
+use voxelflow_formats::{NiftiReader, NiftiSpec, NiftiWriter};
+
+const BOLD: &str = "examples/data/ds003_sub-01_mc.nii.gz";
+const VOLUMES: usize = 20;
+
+/// Derivatives of two runs of a real image (16×16×9×20), the second backwards in time, as fMRIPrep names them.
+struct Tree {
+    _folder: tempfile::TempDir,
+    root: PathBuf,
+}
+
+impl Tree {
+    fn new() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let derivatives = folder.path().join("fmriprep");
+        let func = derivatives.join("sub-01/func");
+        fs::create_dir_all(&func).unwrap();
+        let description = r#"{"Name": "test", "BIDSVersion": "1.9.0", "DatasetType": "derivative"}"#;
+        fs::write(derivatives.join("dataset_description.json"), description).unwrap();
+        fs::write(derivatives.join("task-rhyme_bold.json"), r#"{"RepetitionTime": 2.0, "StartTime": 1.0}"#)
+            .unwrap();
+        let (header, values) = NiftiReader::open(root().join(BOLD)).unwrap().read_all().unwrap();
+        let size = header.shape.iter().product::<usize>();
+        let write = |path: &Path, volumes: Vec<Vec<f32>>| {
+            let spec =
+                NiftiSpec::new(header.shape, volumes.len()).with_affine(header.affine, 1).with_t_r(2.0);
+            let mut writer = NiftiWriter::create(path, &spec).unwrap();
+            volumes.iter().for_each(|volume| writer.write_volume(volume).unwrap());
+            writer.finish().unwrap();
+        };
+        let volumes: Vec<Vec<f32>> = values.chunks(size).map(<[f32]>::to_vec).collect();
+        let threshold = volumes[0].iter().sum::<f32>() / size as f32;
+        let mask: Vec<f32> = volumes[0].iter().map(|x| f32::from(*x > threshold)).collect();
+        for run in [1, 2] {
+            let file = |end: &str| func.join(format!("sub-01_task-rhyme_run-{run}_{end}"));
+            let mut volumes = volumes.clone();
+            if run == 2 {
+                volumes.reverse();
+            }
+            write(&file("space-T1w_desc-preproc_bold.nii.gz"), volumes);
+            write(&file("space-T1w_desc-brain_mask.nii.gz"), vec![mask.clone()]);
+            fs::write(file("desc-confounds_timeseries.tsv"), confounds(VOLUMES, run)).unwrap();
+        }
+        Self { _folder: folder, root: derivatives }
+    }
+
+    fn file(&self, run: u8, end: &str) -> PathBuf {
+        self.root.join(format!("sub-01/func/sub-01_task-rhyme_run-{run}_{end}"))
+    }
+}
+
+/// Twenty-four motion parameters as fMRIPrep writes them: derivatives have no first row.
+fn confounds(volumes: usize, run: usize) -> String {
+    let names = ["trans_x", "trans_y", "trans_z", "rot_x", "rot_y", "rot_z"];
+    let value = |column: usize, t: usize| ((t as f64) * (0.3 + 0.11 * column as f64) + run as f64).sin();
+    let mut header = Vec::new();
+    for name in names {
+        header
+            .extend(["", "_derivative1", "_power2", "_derivative1_power2"].map(|end| format!("{name}{end}")));
+    }
+    let mut text = header.join("\t");
+    for t in 0..volumes {
+        let mut cells: Vec<String> = Vec::new();
+        for column in 0..names.len() {
+            let x = value(column, t);
+            let derivative = (t > 0).then(|| x - value(column, t.wrapping_sub(1)));
+            let text = |x: Option<f64>| x.map_or("n/a".to_owned(), |x| x.to_string());
+            cells.extend([Some(x), derivative, Some(x * x), derivative.map(|d| d * d)].map(text));
+        }
+        write!(text, "\n{}", cells.join("\t")).unwrap();
+    }
+    text + "\n"
+}
+
+/// The rows of a table that a pipeline wrote.
+fn rows(out: &Path, table: &str) -> String {
+    let under = format!("tables/{table}/");
+    let files = crate::program::files_below(out);
+    let part = files.iter().find(|file| file.starts_with(&under)).unwrap();
+    let folder = out.join(part).parent().unwrap().to_owned();
+    let query = format!("SELECT * FROM '{}/' ORDER BY run, voxel", folder.display());
+    voxelflow(["sql", &query, "--format", "json"]).expect_code(0).stdout
+}
+
+fn run(text: &str) -> (tempfile::TempDir, Ended) {
+    let out = tempfile::tempdir().unwrap();
+    let ended = run_text(text, out.path());
+    (out, ended)
+}
+
+#[test]
+fn a_bids_table_holds_the_rows_of_its_images() {
+    let tree = Tree::new();
+    let clean = "detrend => true, high_pass => 0.02, standardize => 'zscore_sample'";
+    let (image, mask) = (
+        tree.file(2, "space-T1w_desc-preproc_bold.nii.gz"),
+        tree.file(2, "space-T1w_desc-brain_mask.nii.gz"),
+    );
+    let text = format!(
+        "CREATE EXTERNAL TABLE all_runs STORED AS BIDS LOCATION '{}' OPTIONS (task 'rhyme', space 'T1w');
+         CREATE TABLE of_folder AS SELECT * FROM clean(all_runs, {clean}) WHERE run = '2';
+         CREATE EXTERNAL TABLE one STORED AS NIFTI LOCATION '{}' OPTIONS (mask '{}', t_r 2);
+         CREATE TABLE of_image AS SELECT * FROM clean(one, {clean});
+         SELECT run, count(*) AS voxels FROM all_runs GROUP BY run ORDER BY run;",
+        tree.root.display(),
+        image.display(),
+        mask.display()
+    );
+    let (out, ended) = run(&text);
+    let ended = ended.expect_code(0);
+    let found = rows(out.path(), "of_folder");
+    assert!(found.lines().count() > 500, "{found}");
+    assert_eq!(found, rows(out.path(), "of_image"));
+    assert!(ended.stdout.contains("| 1   |") && ended.stdout.contains("| 2   |"), "{}", ended.stdout);
+}
+
+#[test]
+fn confounds_of_each_run_are_removed_here_and_on_executors_alike() {
+    let tree = Tree::new();
+    let text = format!(
+        "CREATE EXTERNAL TABLE bold STORED AS BIDS LOCATION '{}' OPTIONS (space 'T1w');
+         CREATE TABLE series AS SELECT * FROM clean(bold, confounds => 'motion', motion => 'derivatives');",
+        tree.root.display()
+    );
+    let (here, ended) = run(&text);
+    ended.expect_code(0);
+    let found = rows(here.path(), "series");
+    let file = here.path().join("motion.vf");
+    fs::write(&file, &text).unwrap();
+    let there = tempfile::tempdir().unwrap();
+    let arguments =
+        ["run".as_ref(), file.as_os_str(), "--executors".as_ref(), "2".as_ref(), "--out".as_ref()];
+    voxelflow(arguments.into_iter().chain([there.path().as_os_str()])).expect_code(0);
+    assert!(found.lines().count() > 1000, "{found}");
+    assert!(found == rows(there.path(), "series"), "rows of executors differ");
+    let plain = text.replace("confounds => 'motion', motion => 'derivatives'", "detrend => true");
+    let (plain_out, ended) = run(&plain);
+    ended.expect_code(0);
+    assert!(found != rows(plain_out.path(), "series"), "the confounds change the series");
+}
+
+#[test]
+fn what_is_missing_or_ambiguous_is_said_with_a_caret() {
+    let tree = Tree::new();
+    let create = |options: &str| {
+        format!(
+            "CREATE EXTERNAL TABLE bold STORED AS BIDS LOCATION '{}' OPTIONS ({options});",
+            tree.root.display()
+        )
+    };
+    let refused = |text: &str, says: &[&str]| {
+        let (_out, ended) = run(text);
+        let ended = ended.expect_code(2);
+        for says in says {
+            assert!(ended.stderr.contains(says), "{says} is missing in\n{}", ended.stderr);
+        }
+    };
+    refused(&create("task 'ryhme'"), &["task 'ryhme'", "found: rhyme"]);
+    refused(&create("tsk 'rhyme'"), &["did you mean `task`?"]);
+    let clean =
+        |options: &str| format!("{}\nSELECT count(*) FROM clean(bold, {options});", create("task 'rhyme'"));
+    refused(&clean("confounds => 'wm_csf'"), &["csf", "sub-01 task-rhyme run-1"]);
+    refused(&clean("confounds => 'motion', motion => 'all'"), &["motion", "derivatives", "^"]);
+    fs::remove_file(tree.file(2, "desc-confounds_timeseries.tsv")).unwrap();
+    refused(&clean("confounds => 'motion', motion => 'basic'"), &["run-2", "no confounds file"]);
+    fs::remove_file(tree.file(1, "space-T1w_desc-brain_mask.nii.gz")).unwrap();
+    refused(
+        &create("task 'rhyme'"),
+        &["run-1_space-T1w_desc-preproc_bold.nii.gz: no brain mask", "other run"],
+    );
+    let (_out, ended) = run(&format!("{}\nSELECT DISTINCT run FROM bold;", create("incomplete 'skip'")));
+    let shown = ended.expect_code(0).stdout;
+    assert!(shown.contains("| 2   |") && !shown.contains("| 1   |"), "{shown}");
+}
+
+#[test]
+fn inspect_shows_runs_and_faults() {
+    let tree = Tree::new();
+    fs::remove_file(tree.file(1, "desc-confounds_timeseries.tsv")).unwrap();
+    let location = tree.root.to_str().unwrap();
+    let ended = voxelflow(["inspect", location]).expect_code(0);
+    for shown in [
+        "kind        BIDS",
+        "sub-01 task-rhyme run-1  desc-preproc space-T1w  16×16×9",
+        "2 s",
+        "run-1_space-T1w_desc-preproc_bold.nii.gz: no confounds file",
+        "2 runs have no events",
+        "2 can be read STORED AS BIDS",
+    ] {
+        assert!(ended.stdout.contains(shown), "{shown} is missing in\n{}", ended.stdout);
+    }
+    let raw = tempfile::tempdir().unwrap();
+    fs::create_dir_all(raw.path().join("sub-01/func")).unwrap();
+    fs::copy(root().join(BOLD), raw.path().join("sub-01/func/sub-01_task-rhyme_bold.nii.gz")).unwrap();
+    let ended = voxelflow(["inspect", raw.path().to_str().unwrap()]).expect_code(2);
+    assert!(
+        ended.stdout.contains("raw dataset") && ended.stdout.contains("fmriprep.org"),
+        "{}",
+        ended.stdout
+    );
+}
+
+#[test]
+fn a_whole_brain_run_of_a_bids_folder_is_cleaned_like_its_image() {
+    let Some(data) = larger_data() else { return };
+    let bold = data.join("fmri/studyforrest/sub-02_task-visloc_bold.nii.gz");
+    let folder = tempfile::tempdir().unwrap();
+    let func = folder.path().join("sub-02/func");
+    fs::create_dir_all(&func).unwrap();
+    let image = func.join("sub-02_task-visloc_space-T1w_desc-preproc_bold.nii.gz");
+    std::os::unix::fs::symlink(fs::canonicalize(&bold).unwrap(), &image).unwrap();
+    fs::write(func.join("sub-02_task-visloc_desc-confounds_timeseries.tsv"), confounds(156, 1)).unwrap();
+    let columns = "subject, task, voxel, i, j, k, array_to_string(series, ' ') AS text";
+    let text = format!(
+        "CREATE EXTERNAL TABLE of_folder STORED AS BIDS LOCATION '{}' OPTIONS (mask 'auto');
+         CREATE EXTERNAL TABLE of_image STORED AS NIFTI LOCATION '{}' OPTIONS (mask 'auto');
+         SELECT count(*) AS different FROM (
+           SELECT {columns} FROM clean(of_folder, high_pass => 0.008) WHERE k = 17
+           EXCEPT SELECT {columns} FROM clean(of_image, high_pass => 0.008) WHERE k = 17);
+         SELECT count(*) AS removed FROM clean(of_folder, confounds => 'motion', motion => 'full') WHERE k = 17;",
+        folder.path().display(),
+        image.display()
+    );
+    let (_out, ended) = run(&text);
+    let shown = ended.expect_code(0).stdout;
+    assert!(shown.contains("different") && shown.contains("| 0         |"), "{shown}");
+    assert!(shown.contains("removed"), "{shown}");
+}

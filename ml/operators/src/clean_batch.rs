@@ -1,0 +1,220 @@
+//! What cleaning does to one batch of rows: the series of each run by that run's cleaner, put back in their places.
+
+use crate::clean_confounds::{News, RunCleaners};
+use crate::{Error, NotFinite, Result, SessionStores};
+use arrow::{
+    array::{Array, ArrayRef, BooleanArray, FixedSizeListArray, Float32Array, ListArray, RecordBatch},
+    buffer::OffsetBuffer,
+    compute::filter_record_batch,
+    datatypes::{DataType, SchemaRef},
+    util::display::{ArrayFormatter, FormatOptions},
+};
+use datafusion::{
+    common::{DataFusionError, internal_datafusion_err, internal_err},
+    physical_plan::metrics::Count,
+};
+use std::{ops::Range, sync::Arc};
+use voxelflow_signal::Cleaner;
+use voxelflow_stage::{KEY_COLUMNS, SERIES_COLUMN};
+
+/// How series are cleaned.
+#[derive(Clone, Debug)]
+pub(crate) enum Cleaning {
+    /// All in one way.
+    Alike(Arc<Cleaner>),
+    /// Each run by its own confounds.
+    ByRun(Arc<RunCleaners>),
+}
+
+impl Cleaning {
+    pub fn describe(&self) -> String {
+        match self {
+            Self::Alike(cleaner) => cleaner.describe(),
+            Self::ByRun(cleaners) => cleaners.plan.description.clone(),
+        }
+    }
+
+    pub fn time_points(&self) -> usize {
+        match self {
+            Self::Alike(cleaner) => cleaner.time_points(),
+            Self::ByRun(cleaners) => cleaners.plan.time_points,
+        }
+    }
+
+    /// The type of the series afterwards: of one length if all runs keep as many volumes.
+    pub fn series_type(&self, before: &DataType) -> DataType {
+        let kept = match self {
+            Self::Alike(cleaner) => Some(cleaner.kept()),
+            Self::ByRun(cleaners) => cleaners.plan.kept(),
+        };
+        match (before, kept.and_then(|kept| i32::try_from(kept).ok())) {
+            (DataType::FixedSizeList(item, _), Some(kept)) => DataType::FixedSizeList(Arc::clone(item), kept),
+            (DataType::FixedSizeList(item, _), None) => DataType::List(Arc::clone(item)),
+            (other, _) => other.clone(),
+        }
+    }
+
+    /// Stretches of rows that one cleaner is for.
+    fn of_rows(
+        &self,
+        batch: &RecordBatch,
+        stores: &SessionStores,
+    ) -> Result<(Vec<(Range<usize>, Arc<Cleaner>)>, News)> {
+        match self {
+            Self::Alike(cleaner) => {
+                let all = 0..batch.num_rows();
+                Ok((vec![(all, Arc::clone(cleaner))], News::default()))
+            }
+            Self::ByRun(cleaners) => cleaners.of_rows(batch, stores),
+        }
+    }
+}
+
+/// What is done to a batch.
+#[derive(Clone, Debug)]
+pub(crate) struct Work {
+    pub cleaning: Cleaning,
+    pub not_finite: NotFinite,
+    pub series: usize,
+    pub schema: SchemaRef,
+}
+
+/// What was met in a partition.
+#[derive(Clone)]
+pub(crate) struct Tally {
+    pub constant: Count,
+    pub dropped: Count,
+    pub zeroed: Count,
+    pub volumes: Count,
+    pub filled: Count,
+}
+
+/// Series of a batch as cleaning leaves them.
+#[derive(Default)]
+struct Cleaned {
+    /// One after the other.
+    values: Vec<f32>,
+    /// Points of each.
+    lengths: Vec<usize>,
+    /// Rows with NaN or infinity.
+    broken: Vec<usize>,
+}
+
+impl Work {
+    pub fn clean(
+        &self,
+        batch: &RecordBatch,
+        stores: &SessionStores,
+        tally: &Tally,
+    ) -> Result<RecordBatch, DataFusionError> {
+        let list = batch.column(self.series).as_any().downcast_ref::<FixedSizeListArray>();
+        let list = list.ok_or_else(|| internal_datafusion_err!("{SERIES_COLUMN} is not a FixedSizeList"))?;
+        let cleaned = self.clean_series(batch, list, stores, tally)?;
+        let broken = &cleaned.broken;
+        if let (NotFinite::Error, Some(first)) = (self.not_finite, broken.first()) {
+            let first = describe(batch, *first);
+            return Err(Error::NotFinite { first, count: broken.len(), rows: batch.num_rows() }.into());
+        }
+        if self.not_finite == NotFinite::Drop && !broken.is_empty() {
+            let mut kept = vec![true; batch.num_rows()];
+            broken.iter().for_each(|row| kept[*row] = false);
+            tally.dropped.add(broken.len());
+            let cleaned = self.with_series(batch, list, cleaned)?;
+            return Ok(filter_record_batch(&cleaned, &BooleanArray::from(kept))?);
+        }
+        self.with_series(batch, list, cleaned)
+    }
+
+    /// Cleans every series; those with NaN or infinity are zero, or as they were.
+    fn clean_series(
+        &self,
+        batch: &RecordBatch,
+        list: &FixedSizeListArray,
+        stores: &SessionStores,
+        tally: &Tally,
+    ) -> Result<Cleaned, DataFusionError> {
+        let points = self.cleaning.time_points();
+        let series = values(list, points)?;
+        let (stretches, news) = self.cleaning.of_rows(batch, stores)?;
+        tally.volumes.add(news.dropped_volumes);
+        tally.filled.add(news.filled_values);
+        let mut cleaned = Cleaned::default();
+        for (rows, cleaner) in stretches {
+            let (start, kept) = (cleaned.values.len(), cleaner.kept());
+            cleaned.values.resize(start + rows.len() * kept, 0.0);
+            let to = &mut cleaned.values[start..];
+            let from = &series[rows.start * points..rows.end * points];
+            let report = cleaner.clean_into(from, None, to).map_err(Error::from)?;
+            if self.not_finite == NotFinite::Zero {
+                report.not_finite.iter().for_each(|row| to[row * kept..(row + 1) * kept].fill(0.0));
+                tally.zeroed.add(report.not_finite.len());
+            }
+            // Rows without a series were cleaned as zeros and are of no account.
+            tally
+                .constant
+                .add(report.constant.iter().filter(|row| list.is_valid(rows.start + **row)).count());
+            cleaned.broken.extend(report.not_finite.iter().map(|row| rows.start + row));
+            cleaned.lengths.extend(std::iter::repeat_n(kept, rows.len()));
+        }
+        Ok(cleaned)
+    }
+
+    fn with_series(
+        &self,
+        batch: &RecordBatch,
+        list: &FixedSizeListArray,
+        cleaned: Cleaned,
+    ) -> Result<RecordBatch, DataFusionError> {
+        let values: ArrayRef = Arc::new(Float32Array::from(cleaned.values));
+        let nulls = list.nulls().cloned();
+        let series: ArrayRef = match self.schema.field(self.series).data_type() {
+            DataType::FixedSizeList(item, points) => {
+                Arc::new(FixedSizeListArray::try_new(Arc::clone(item), *points, values, nulls)?)
+            }
+            DataType::List(item) => {
+                let offsets = OffsetBuffer::from_lengths(cleaned.lengths);
+                Arc::new(ListArray::try_new(Arc::clone(item), offsets, values, nulls)?)
+            }
+            other => return internal_err!("{SERIES_COLUMN} is {other} after cleaning"),
+        };
+        let mut columns = batch.columns().to_vec();
+        columns[self.series] = series;
+        Ok(RecordBatch::try_new(Arc::clone(&self.schema), columns)?)
+    }
+}
+
+/// A copy of the series, `[rows, points]`: zeros where a row has none, NaN where a point is null.
+fn values(list: &FixedSizeListArray, points: usize) -> Result<Vec<f32>, DataFusionError> {
+    // `values` of a sliced list begins at its first row.
+    let items = list.values().as_any().downcast_ref::<Float32Array>();
+    let items = items.ok_or_else(|| internal_datafusion_err!("{SERIES_COLUMN} does not hold Float32"))?;
+    let mut values = items.values().get(..list.len() * points).map(<[f32]>::to_vec).ok_or_else(|| {
+        internal_datafusion_err!("{} values are fewer than {} series of {points}", items.len(), list.len())
+    })?;
+    if items.null_count() > 0 {
+        values.iter_mut().enumerate().filter(|(n, _)| items.is_null(*n)).for_each(|(_, x)| *x = f32::NAN);
+    }
+    if list.null_count() > 0 {
+        values
+            .chunks_exact_mut(points)
+            .enumerate()
+            .filter(|(row, _)| list.is_null(*row))
+            .for_each(|(_, series)| series.fill(0.0));
+    }
+    Ok(values)
+}
+
+/// A row by its key columns, for example `subject 01, run 1, voxel 4711`.
+fn describe(batch: &RecordBatch, row: usize) -> String {
+    let options = FormatOptions::default();
+    let keys: Vec<String> = KEY_COLUMNS
+        .iter()
+        .filter_map(|name| Some((name, batch.column_by_name(name)?)))
+        .filter(|(_, column)| column.is_valid(row))
+        .filter_map(|(name, column)| {
+            let formatter = ArrayFormatter::try_new(column.as_ref(), &options).ok()?;
+            Some(format!("{name} {}", formatter.value(row).try_to_string().ok()?))
+        })
+        .collect();
+    if keys.is_empty() { format!("row {row} of the batch") } else { keys.join(", ") }
+}

@@ -1,0 +1,219 @@
+//! `FROM clean(bold, confounds => 'motion', …)`: the confounds of each run, removed from its series, and the volumes
+//! that they leave.
+//!
+//! ```text
+//!   options ─► ConfoundSettings ─┐
+//!   the table's RunFiles ────────┴─► RunConfounds (planned: every run is looked at once) ─► RunCleaners (as it runs)
+//! ```
+
+use crate::confounds_reader::{SessionStores, read_confounds};
+use crate::{Error, Result};
+use arrow::{
+    array::{Array, ArrayRef, RecordBatch},
+    compute::partition,
+    util::display::{ArrayFormatter, FormatOptions},
+};
+use serde::{Deserialize, Serialize};
+use std::{
+    collections::{HashMap, HashSet},
+    ops::Range,
+    sync::{Arc, Mutex, PoisonError},
+};
+use voxelflow_signal::confounds::{ConfoundSettings, Confounds};
+use voxelflow_signal::{CleanSettings, Cleaner, select_confounds};
+use voxelflow_stage::{KEY_COLUMNS, RunFiles};
+
+/// Key columns that tell runs apart.
+const RUN_COLUMNS: usize = 4;
+/// Cleaners of runs that are kept for the next batch.
+const RECENT: usize = 16;
+/// What the name of an image has that ICA-AROMA has cleaned.
+const AROMA: &str = "smoothAROMAnonaggr";
+
+/// Runs whose confounds were looked at, and how each is cleaned.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct RunConfounds {
+    pub runs: Vec<RunFiles>,
+    pub confounds: ConfoundSettings,
+    pub clean: CleanSettings,
+    pub time_points: usize,
+    /// The bits of the number: one that was read from a header may have more digits than JSON keeps.
+    t_r: Option<u64>,
+    /// Volumes of each run that are kept.
+    kept: Vec<usize>,
+    /// What is done, for the history of the data.
+    pub description: String,
+}
+
+impl RunConfounds {
+    /// Reads the confounds of every run once, so that all faults are found and the lengths are known.
+    ///
+    /// # Errors
+    /// A table that knows no confounds, a run without, confounds that cannot be read or do not fit, no volume left.
+    pub fn try_new(
+        runs: Vec<RunFiles>,
+        confounds: ConfoundSettings,
+        clean: CleanSettings,
+        time_points: usize,
+        t_r: Option<f64>,
+        stores: &SessionStores,
+    ) -> Result<Self> {
+        if runs.is_empty() {
+            let reason = "the table does not know them: clean a table STORED AS BIDS or HCP, or series that were \
+                          written from one uncleaned";
+            return Err(Error::Confounds { run: "this table".into(), reason: reason.into() });
+        }
+        let t_r = t_r.map(f64::to_bits);
+        let mut plan =
+            Self { runs, confounds, clean, time_points, t_r, kept: Vec::new(), description: String::new() };
+        let mut dropped = (0, 0);
+        for run in 0..plan.runs.len() {
+            let (cleaner, confounds) = plan.cleaner(run, stores)?;
+            plan.kept.push(cleaner.kept());
+            if !confounds.dropped.is_empty() {
+                dropped = (dropped.0 + confounds.dropped.len(), dropped.1 + 1);
+            }
+            if run == 0 {
+                plan.description = format!("{} ({})", cleaner.describe(), confounds.names.join(", "));
+            }
+        }
+        if plan.runs.len() > 1 {
+            plan.description +=
+                &format!("; this is {}, the other {} runs alike", plan.runs[0].label(), plan.runs.len() - 1);
+        }
+        if dropped.0 > 0 {
+            plan.description += &format!("; {} volumes of {} runs dropped", dropped.0, dropped.1);
+        }
+        Ok(plan)
+    }
+
+    /// Points of the cleaned series, if they are the same in all runs.
+    pub fn kept(&self) -> Option<usize> {
+        let first = self.kept.first()?;
+        self.kept.iter().all(|kept| kept == first).then_some(*first)
+    }
+
+    /// Reads the confounds of one run.
+    fn cleaner(&self, run: usize, stores: &SessionStores) -> Result<(Cleaner, Confounds)> {
+        let files = &self.runs[run];
+        let wrong = |reason: String| Error::Confounds { run: files.label(), reason };
+        if self.confounds.needs_aroma_image() && !files.image.contains(AROMA) {
+            let reason = format!(
+                "ica_aroma 'full' is for images that it has cleaned (desc '{AROMA}'), not for {}",
+                files.image
+            );
+            return Err(wrong(reason));
+        }
+        let (table, components) = read_confounds(files, stores).map_err(wrong)?;
+        if table.volumes() != self.time_points {
+            let reason = format!(
+                "{} has {} rows, but the image has {} volumes",
+                files.confounds.as_deref().unwrap_or_default(),
+                table.volumes(),
+                self.time_points
+            );
+            return Err(wrong(reason));
+        }
+        let signal = |source| Error::RunSignal { run: files.label(), source };
+        let confounds = select_confounds(&table, &components, &self.confounds).map_err(signal)?;
+        let t_r = self.t_r.map(f64::from_bits);
+        let cleaner = Cleaner::try_with_confounds(&self.clean, t_r, &confounds).map_err(signal)?;
+        Ok((cleaner, confounds))
+    }
+}
+
+/// What was met for the first time.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct News {
+    pub dropped_volumes: usize,
+    pub filled_values: usize,
+}
+
+/// Cleaners of runs, made when rows of them come: those of a thousand runs need not be in memory.
+#[derive(Debug)]
+pub(crate) struct RunCleaners {
+    pub plan: RunConfounds,
+    places: HashMap<[Option<String>; RUN_COLUMNS], usize>,
+    recent: Mutex<Recent>,
+}
+
+#[derive(Debug, Default)]
+struct Recent {
+    cleaners: Vec<(usize, Arc<Cleaner>)>,
+    seen: HashSet<usize>,
+}
+
+impl RunCleaners {
+    pub fn new(plan: RunConfounds) -> Self {
+        let places = plan.runs.iter().enumerate().map(|(place, run)| (run.keys.clone(), place)).collect();
+        Self { plan, places, recent: Mutex::default() }
+    }
+
+    /// Stretches of rows of one run, and what cleans them.
+    ///
+    /// # Errors
+    /// Rows of a run that the table did not know, confounds that have changed.
+    pub fn of_rows(
+        &self,
+        batch: &RecordBatch,
+        stores: &SessionStores,
+    ) -> Result<(Vec<(Range<usize>, Arc<Cleaner>)>, News)> {
+        let columns = run_columns(batch)?;
+        let stretches = partition(&columns).map_err(|e| failed(&e))?.ranges();
+        let options = FormatOptions::default();
+        let names: Vec<ArrayFormatter> = columns
+            .iter()
+            .map(|column| ArrayFormatter::try_new(column, &options).map_err(|e| failed(&e)))
+            .collect::<Result<_>>()?;
+        let (mut found, mut news) = (Vec::with_capacity(stretches.len()), News::default());
+        for rows in stretches {
+            let mut keys: [Option<String>; RUN_COLUMNS] = Default::default();
+            for (key, (column, name)) in keys.iter_mut().zip(columns.iter().zip(&names)) {
+                *key = column.is_valid(rows.start).then(|| name.value(rows.start).to_string());
+            }
+            let place = self.places.get(&keys).copied().ok_or_else(|| Error::Confounds {
+                run: RunFiles { keys, ..RunFiles::default() }.label(),
+                reason: "the table that is cleaned has no such run: keep its key columns as they are".into(),
+            })?;
+            found.push((rows, self.cleaner(place, stores, &mut news)?));
+        }
+        Ok((found, news))
+    }
+
+    fn cleaner(&self, place: usize, stores: &SessionStores, news: &mut News) -> Result<Arc<Cleaner>> {
+        let mut recent = self.recent.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((_, cleaner)) = recent.cleaners.iter().find(|(known, _)| *known == place) {
+            return Ok(Arc::clone(cleaner));
+        }
+        let (cleaner, confounds) = self.plan.cleaner(place, stores)?;
+        if self.plan.kept.get(place) != Some(&cleaner.kept()) {
+            let reason = "its confounds have changed since the statement was planned: run it again".into();
+            return Err(Error::Confounds { run: self.plan.runs[place].label(), reason });
+        }
+        if recent.seen.insert(place) {
+            news.dropped_volumes += confounds.dropped.len();
+            news.filled_values += confounds.filled.len();
+        }
+        let cleaner = Arc::new(cleaner);
+        recent.cleaners.truncate(RECENT - 1);
+        recent.cleaners.insert(0, (place, Arc::clone(&cleaner)));
+        Ok(cleaner)
+    }
+}
+
+fn run_columns(batch: &RecordBatch) -> Result<Vec<ArrayRef>> {
+    let column = |name: &&'static str| {
+        batch.column_by_name(name).cloned().ok_or_else(|| Error::Column {
+            operator: crate::CLEAN,
+            column: name,
+            needed: "Utf8, to find the confounds of a row's run",
+            found: "which the table lacks".into(),
+            columns: batch.schema().fields().iter().map(|field| field.name().clone()).collect(),
+        })
+    };
+    KEY_COLUMNS[..RUN_COLUMNS].iter().map(column).collect()
+}
+
+fn failed(e: &dyn std::fmt::Display) -> Error {
+    Error::Confounds { run: "rows".into(), reason: e.to_string() }
+}
