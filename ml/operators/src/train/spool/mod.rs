@@ -84,7 +84,7 @@ impl Spool {
     ) -> Result<Self> {
         let SeriesColumn { name, time_points } = SeriesColumn::find(operator, &input.schema())?;
         let spooling = Spooling { folder: folder.location().to_owned(), column: name, time_points };
-        let plan = Arc::new(SpoolPartsExec::new(Arc::new(spooling), Arc::clone(input)));
+        let plan = Arc::new(SpoolPartsExec::try_new(spooling, Arc::clone(input))?);
         let run = Runner::of(context).run(plan, Arc::clone(context)).await?;
         let gathered = gather(run.streams, context.session_config().target_partitions()).await;
         let gathered = gathered.map_err(own_cause)?;

@@ -22,21 +22,17 @@ use arrow::{
     datatypes::{DataType, Field, Float32Type, Schema, SchemaRef},
 };
 use datafusion::{
-    common::{DataFusionError, internal_err, tree_node::TreeNodeRecursion},
+    common::{DataFusionError, internal_err},
     error::Result,
-    execution::{SendableRecordBatchStream, TaskContext},
-    physical_expr::{EquivalenceProperties, PhysicalExpr},
-    physical_plan::{
-        DisplayAs, DisplayFormatType, ExecutionPlan, ExecutionPlanProperties, Partitioning, PlanProperties,
-        stream::RecordBatchStreamAdapter,
-    },
+    execution::SendableRecordBatchStream,
+    physical_plan::stream::RecordBatchStreamAdapter,
 };
 use futures::{TryStreamExt, stream};
 use serde::{Deserialize, Serialize};
 use std::{fmt, sync::Arc};
 use voxelflow_dataset::{
     NodeCodec,
-    node_codec::{one_input, read_settings, write_settings},
+    nodes::unary::{self, UnaryExec, UnaryOperator, UnaryTask},
 };
 use voxelflow_stage::KEY_COLUMNS;
 
@@ -70,25 +66,7 @@ pub(super) fn part_file(part: u64) -> String {
 }
 
 /// Spools the rows of its input; yields one row for each, without the series.
-#[derive(Debug)]
-pub(super) struct SpoolPartsExec {
-    spooling: Arc<Spooling>,
-    input: Arc<dyn ExecutionPlan>,
-    properties: Arc<PlanProperties>,
-}
-
-impl SpoolPartsExec {
-    /// Spools the rows of `input`.
-    pub fn new(spooling: Arc<Spooling>, input: Arc<dyn ExecutionPlan>) -> Self {
-        let properties = PlanProperties::new(
-            EquivalenceProperties::new(schema(&input.schema())),
-            Partitioning::UnknownPartitioning(input.output_partitioning().partition_count()),
-            input.pipeline_behavior(),
-            input.boundedness(),
-        );
-        Self { spooling, input, properties: Arc::new(properties) }
-    }
-}
+pub(super) type SpoolPartsExec = UnaryExec<Spooling>;
 
 /// The key columns that there are, and the columns of the spool.
 fn schema(input: &SchemaRef) -> SchemaRef {
@@ -103,49 +81,35 @@ fn schema(input: &SchemaRef) -> SchemaRef {
     Arc::new(Schema::new(keys.chain(added).collect::<Vec<_>>()))
 }
 
-impl DisplayAs for SpoolPartsExec {
-    fn fmt_as(&self, _: DisplayFormatType, f: &mut fmt::Formatter) -> fmt::Result {
-        let Spooling { column, time_points, .. } = self.spooling.as_ref();
-        write!(f, "SpoolPartsExec: {column}[{time_points}]")
-    }
-}
+impl UnaryOperator for Spooling {
+    const NAME: &'static str = NAME;
 
-impl ExecutionPlan for SpoolPartsExec {
-    fn name(&self) -> &str {
-        NAME
+    fn check(&self, input: &SchemaRef) -> Result<()> {
+        let found = SeriesColumn::find(NAME, input)?;
+        if (&found.name, found.time_points) == (&self.column, self.time_points) {
+            return Ok(());
+        }
+        Err(DataFusionError::Plan(format!("{NAME} was received with other columns than it was sent")))
     }
-    fn properties(&self) -> &Arc<PlanProperties> {
-        &self.properties
+
+    fn schema(&self, input: &SchemaRef) -> SchemaRef {
+        schema(input)
     }
-    fn children(&self) -> Vec<&Arc<dyn ExecutionPlan>> {
-        vec![&self.input]
+
+    fn describe(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}[{}]", self.column, self.time_points)
     }
-    fn benefits_from_input_partitioning(&self) -> Vec<bool> {
-        vec![false]
-    }
-    fn apply_expressions(
-        &self,
-        _f: &mut dyn FnMut(&Arc<dyn PhysicalExpr>) -> Result<TreeNodeRecursion>,
-    ) -> Result<TreeNodeRecursion> {
-        Ok(TreeNodeRecursion::Continue)
-    }
-    fn with_new_children(
-        self: Arc<Self>,
-        children: Vec<Arc<dyn ExecutionPlan>>,
-    ) -> Result<Arc<dyn ExecutionPlan>> {
-        Ok(Arc::new(Self::new(Arc::clone(&self.spooling), one_input(NAME, &children)?)))
-    }
-    fn execute(&self, partition: usize, context: Arc<TaskContext>) -> Result<SendableRecordBatchStream> {
+
+    fn run(&self, task: UnaryTask) -> Result<SendableRecordBatchStream> {
         let part = Part {
-            storage: Storage::open(&self.spooling.folder, &context)?,
-            spooling: Arc::clone(&self.spooling),
-            schema: self.schema(),
+            storage: Storage::open(&self.folder, &task.context)?,
+            spooling: self.clone(),
+            schema: Arc::clone(&task.schema),
             number: unique(),
             rows: 0,
             file: None,
         };
-        let input = self.input.execute(partition, context)?;
-        let rows = stream::try_unfold((part, input), |(mut part, mut input)| async move {
+        let rows = stream::try_unfold((part, task.rows), |(mut part, mut input)| async move {
             while let Some(batch) = input.try_next().await? {
                 if batch.num_rows() > 0 {
                     return Ok(Some((part.write(&batch).await?, (part, input))));
@@ -153,14 +117,14 @@ impl ExecutionPlan for SpoolPartsExec {
             }
             part.finish().await.map(|()| None)
         });
-        Ok(Box::pin(RecordBatchStreamAdapter::new(self.schema(), rows)))
+        Ok(Box::pin(RecordBatchStreamAdapter::new(task.schema, rows)))
     }
 }
 
 /// The file of one partition, made when its first row comes.
 struct Part {
     storage: Storage,
-    spooling: Arc<Spooling>,
+    spooling: Spooling,
     schema: SchemaRef,
     /// Not the partition's: a task that is run twice writes two files, and its rows tell which is theirs.
     number: u64,
@@ -170,7 +134,7 @@ struct Part {
 
 impl Part {
     async fn write(&mut self, batch: &RecordBatch) -> Result<RecordBatch> {
-        let Spooling { column, time_points, .. } = self.spooling.as_ref();
+        let Spooling { column, time_points, .. } = &self.spooling;
         let Some(array) = batch.column_by_name(column) else {
             return internal_err!("{NAME} has no column `{column}`");
         };
@@ -278,25 +242,6 @@ fn first_unusable(lists: &FixedSizeListArray, time_points: usize) -> Option<(usi
     Some((value / time_points, format!("holds {found} at time point {}", value % time_points)))
 }
 
-fn encode(plan: &dyn ExecutionPlan) -> Option<Result<Vec<u8>>> {
-    let node = plan.downcast_ref::<SpoolPartsExec>()?;
-    Some(write_settings(NAME, node.spooling.as_ref()))
+inventory::submit! {
+    NodeCodec { name: NAME, encode: unary::encode::<Spooling>, decode: unary::decode::<Spooling> }
 }
-
-fn decode(
-    bytes: &[u8],
-    inputs: &[Arc<dyn ExecutionPlan>],
-    _context: &TaskContext,
-) -> Result<Arc<dyn ExecutionPlan>> {
-    let spooling: Spooling = read_settings(NAME, bytes)?;
-    let input = one_input(NAME, inputs)?;
-    let found = SeriesColumn::find(NAME, &input.schema())?;
-    if (&found.name, found.time_points) != (&spooling.column, spooling.time_points) {
-        return Err(DataFusionError::Plan(format!(
-            "{NAME} was received with other columns than it was sent"
-        )));
-    }
-    Ok(Arc::new(SpoolPartsExec::new(Arc::new(spooling), input)))
-}
-
-inventory::submit! { NodeCodec { name: NAME, encode, decode } }
