@@ -98,13 +98,15 @@ pub enum Error {
         /// Time points of the rows to train on.
         expected: usize,
     },
-    /// Nothing to train on.
+    /// Nothing to train or to validate on.
     #[error(
-        "there are no rows to train model `{model}` on; look at the query after ON, for example with SELECT count(*)"
+        "there are no rows for model `{model}`; look at the query after {clause}, for example with SELECT count(*)"
     )]
     NoRows {
         /// The model.
         model: String,
+        /// The clause that gives the rows: `ON` or `VALIDATE ON`.
+        clause: &'static str,
     },
     /// A series that cannot be learned from.
     #[error(

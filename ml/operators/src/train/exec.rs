@@ -242,8 +242,9 @@ fn grid_of(schema: &SchemaRef) -> Result<Option<Grid>> {
 
 /// What only the rows themselves can tell.
 fn check_rows(job: &TrainJob, train: &Spool, validation: Option<&Spool>) -> Result<()> {
-    if train.rows() == 0 {
-        return Err(Error::NoRows { model: job.model.clone() });
+    let spools = [("ON", Some(train)), ("VALIDATE ON", validation)];
+    if let Some((clause, _)) = spools.iter().find(|(_, spool)| spool.is_some_and(|s| s.rows() == 0)) {
+        return Err(Error::NoRows { model: job.model.clone(), clause });
     }
     let subjects = train.subjects();
     let refused = match job.subject_overlap {

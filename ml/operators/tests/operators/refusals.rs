@@ -66,6 +66,12 @@ async fn an_empty_input_is_refused() {
     assert!(matches!(ours(&error), Error::NoRows { .. }), "{error}");
     assert!(ours(&error).is_input());
     assert!(bench.left_behind().is_empty());
+
+    let none = "SELECT * FROM bold WHERE voxel > 100";
+    let error =
+        bench.run(bench.request("SELECT * FROM bold", Some(none), json!({})).await).await.unwrap_err();
+    assert!(ours(&error).to_string().contains("the query after VALIDATE ON"), "{error}");
+    assert!(ours(&error).is_input() && bench.left_behind().is_empty());
 }
 
 #[tokio::test]
