@@ -1,10 +1,12 @@
 //! Folders of BIDS derivatives and of the HCP pipelines, as processes read them: the rows that images alone give,
 //! confounds of each run, what `inspect` says.
 
-use crate::program::{Ended, larger_data, root, run_text, voxelflow};
+use crate::program::{Ended, larger_data, program, root, run_text, voxelflow};
+use crate::servers;
 use std::fmt::Write;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use voxelflow_formats::{NiftiReader, NiftiSpec, NiftiWriter};
 
 const BOLD: &str = "examples/data/ds003_sub-01_mc.nii.gz";
@@ -232,4 +234,41 @@ fn a_whole_brain_run_of_a_bids_folder_is_cleaned_like_its_image() {
     let shown = ended.expect_code(0).stdout;
     assert!(shown.contains("different") && shown.contains("| 0         |"), "{shown}");
     assert!(shown.contains("removed"), "{shown}");
+}
+
+/// Images and confounds are read from the store that the pipeline's settings describe, on executors too.
+#[test]
+fn a_bids_folder_in_s3_is_cleaned_as_from_disk() {
+    let Some(server) = servers::s3() else { return };
+    let tree = Tree::new();
+    for file in crate::program::files_below(&tree.root) {
+        let to = format!("{}/buckets/tests/bids/{file}", server.files);
+        let from = tree.root.join(&file);
+        let sent =
+            Command::new("curl").args(["-sf", "-o", "/dev/null", "-T"]).arg(from).arg(to).status().unwrap();
+        assert!(sent.success(), "{file}");
+    }
+    let text = |location: &str| {
+        format!(
+            "SET s3.endpoint = '{}';
+             CREATE EXTERNAL TABLE bold STORED AS BIDS LOCATION '{location}' OPTIONS (space 'T1w');
+             CREATE TABLE series AS SELECT * FROM clean(bold, confounds => 'motion', motion => 'derivatives');",
+            server.endpoint
+        )
+    };
+    let (disk, ended) = run(&text(tree.root.to_str().unwrap()));
+    ended.expect_code(0);
+    let expected = rows(disk.path(), "series");
+    for more in [&[][..], &["--executors", "2"][..]] {
+        let out = tempfile::tempdir().unwrap();
+        let file = out.path().join("series.vf");
+        fs::write(&file, text("s3://tests/bids")).unwrap();
+        let mut command = program("voxelflow");
+        command.args(["run".as_ref(), file.as_os_str(), "--out".as_ref(), out.path().as_os_str()]).args(more);
+        command
+            .env("AWS_ACCESS_KEY_ID", servers::ACCESS_KEY)
+            .env("AWS_SECRET_ACCESS_KEY", servers::SECRET_KEY);
+        Ended::from(command.output().unwrap()).expect_code(0);
+        assert!(rows(out.path(), "series") == expected, "rows from the store differ: {more:?}");
+    }
 }
