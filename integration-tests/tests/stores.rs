@@ -206,8 +206,11 @@ fn settings_reach_executors_and_a_wrong_key_is_named_before_anything_runs() {
         ended.stderr
     );
     place.environment.truncate(1);
-    let ended = place.run(&read, &out, &[]).expect_code(2);
-    assert!(ended.stderr.contains("AWS_SECRET_ACCESS_KEY"), "{}", ended.stderr);
+    let named = format!("SELECT count(*) AS rows FROM '{}/series/';", place.url);
+    for text in [read, named] {
+        let ended = place.run(&text, &out, &[]).expect_code(2);
+        assert!(ended.stderr.contains("AWS_SECRET_ACCESS_KEY"), "{}", ended.stderr);
+    }
 }
 
 #[test]

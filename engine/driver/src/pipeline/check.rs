@@ -20,6 +20,11 @@ pub async fn check(file: &PipelineFile, session: &Session, out: &Path) -> Result
     let context = session.context().clone();
     let mut planner = Planner::try_new(context, session.planner().clone(), out.join("models"))?;
     for (number, statement) in file.statements.iter().enumerate() {
+        // Files that are named in FROM are opened when the statement is planned.
+        for location in planner.inputs(statement)?.tables.iter().filter(|l| !l.contains(['*', '?', '['])) {
+            let checked = session.check_location(location, Purpose::Read).await;
+            checked.map_err(|e| in_statement(file, statement, e))?;
+        }
         let planned = planner.plan(statement).await?;
         if let Planned::ExportMaps { source: MapsSource::Rows(rows), target } = &planned {
             let target = out.join(target);
