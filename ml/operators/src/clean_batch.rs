@@ -1,6 +1,6 @@
 //! What cleaning does to one batch of rows: the series of each run by that run's cleaner, put back in their places.
 
-use crate::clean_confounds::{News, RunCleaners};
+use crate::clean_confounds::{News, RunCleaners, Stretch};
 use crate::{Error, NotFinite, Result, SessionStores};
 use arrow::{
     array::{Array, ArrayRef, BooleanArray, FixedSizeListArray, Float32Array, ListArray, RecordBatch},
@@ -13,7 +13,7 @@ use datafusion::{
     common::{DataFusionError, internal_datafusion_err, internal_err},
     physical_plan::metrics::Count,
 };
-use std::{ops::Range, sync::Arc};
+use std::sync::Arc;
 use voxelflow_signal::Cleaner;
 use voxelflow_stage::{KEY_COLUMNS, SERIES_COLUMN};
 
@@ -55,11 +55,7 @@ impl Cleaning {
     }
 
     /// Stretches of rows that one cleaner is for.
-    fn of_rows(
-        &self,
-        batch: &RecordBatch,
-        stores: &SessionStores,
-    ) -> Result<(Vec<(Range<usize>, Arc<Cleaner>)>, News)> {
+    fn of_rows(&self, batch: &RecordBatch, stores: &SessionStores) -> Result<(Vec<Stretch>, News)> {
         match self {
             Self::Alike(cleaner) => {
                 let all = 0..batch.num_rows();

@@ -25,7 +25,8 @@ use voxelflow_stage::{KEY_COLUMNS, RunFiles};
 
 /// Key columns that tell runs apart.
 const RUN_COLUMNS: usize = 4;
-/// Cleaners of runs that are kept for the next batch.
+/// Cleaners of runs that are kept for the next batch, at least; else two for each thread, for as many partitions may be
+/// under way at once.
 const RECENT: usize = 16;
 /// What the name of an image has that ICA-AROMA has cleaned.
 const AROMA: &str = "smoothAROMAnonaggr";
@@ -122,6 +123,9 @@ impl RunConfounds {
     }
 }
 
+/// Rows one after the other, and what cleans them.
+pub(crate) type Stretch = (Range<usize>, Arc<Cleaner>);
+
 /// What was met for the first time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct News {
@@ -135,6 +139,7 @@ pub(crate) struct RunCleaners {
     pub plan: RunConfounds,
     places: HashMap<[Option<String>; RUN_COLUMNS], usize>,
     recent: Mutex<Recent>,
+    room: usize,
 }
 
 #[derive(Debug, Default)]
@@ -146,18 +151,15 @@ struct Recent {
 impl RunCleaners {
     pub fn new(plan: RunConfounds) -> Self {
         let places = plan.runs.iter().enumerate().map(|(place, run)| (run.keys.clone(), place)).collect();
-        Self { plan, places, recent: Mutex::default() }
+        let threads = std::thread::available_parallelism().map_or(1, usize::from);
+        Self { plan, places, recent: Mutex::default(), room: RECENT.max(2 * threads) }
     }
 
     /// Stretches of rows of one run, and what cleans them.
     ///
     /// # Errors
     /// Rows of a run that the table did not know, confounds that have changed.
-    pub fn of_rows(
-        &self,
-        batch: &RecordBatch,
-        stores: &SessionStores,
-    ) -> Result<(Vec<(Range<usize>, Arc<Cleaner>)>, News)> {
+    pub fn of_rows(&self, batch: &RecordBatch, stores: &SessionStores) -> Result<(Vec<Stretch>, News)> {
         let columns = run_columns(batch)?;
         let stretches = partition(&columns).map_err(|e| failed(&e))?.ranges();
         let options = FormatOptions::default();
@@ -195,7 +197,7 @@ impl RunCleaners {
             news.filled_values += confounds.filled.len();
         }
         let cleaner = Arc::new(cleaner);
-        recent.cleaners.truncate(RECENT - 1);
+        recent.cleaners.truncate(self.room - 1);
         recent.cleaners.insert(0, (place, Arc::clone(&cleaner)));
         Ok(cleaner)
     }

@@ -125,7 +125,7 @@ enum SentCleaning {
         t_r: Option<u64>,
     },
     /// Confounds themselves are read again where the rows are.
-    ByRun(RunConfounds),
+    ByRun(Box<RunConfounds>),
 }
 
 inventory::submit! { NodeCodec { name: NAME, encode, decode } }
@@ -139,7 +139,7 @@ fn encode(node: &dyn ExecutionPlan) -> Option<Result<Vec<u8>, DataFusionError>> 
             time_points: cleaner.time_points(),
             t_r: cleaner.t_r().map(f64::to_bits),
         },
-        Cleaning::ByRun(cleaners) => SentCleaning::ByRun(cleaners.plan.clone()),
+        Cleaning::ByRun(cleaners) => SentCleaning::ByRun(Box::new(cleaners.plan.clone())),
     };
     let metadata = exec.metadata.clone().into_iter().collect();
     Some(write_settings(NAME, &Sent { cleaning, not_finite: *not_finite, metadata }))
@@ -156,7 +156,7 @@ fn decode(
             let t_r = t_r.map(f64::from_bits);
             Cleaning::Alike(Arc::new(Cleaner::try_new(&settings, time_points, t_r).map_err(Error::from)?))
         }
-        SentCleaning::ByRun(plan) => Cleaning::ByRun(Arc::new(RunCleaners::new(plan))),
+        SentCleaning::ByRun(plan) => Cleaning::ByRun(Arc::new(RunCleaners::new(*plan))),
     };
     let input = one_input(NAME, inputs)?;
     let metadata = metadata.into_iter().collect();
