@@ -43,6 +43,7 @@ pub mod log_tail;
 mod no_stages;
 pub mod node_codec;
 pub mod nodes;
+mod parquet_lists;
 mod parquet_sink;
 mod partitions;
 mod persist;

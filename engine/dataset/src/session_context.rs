@@ -1,6 +1,8 @@
 //! A DataFusion session set up for datasets: our plan nodes, bounded memory, metadata that survives Parquet.
 
-use crate::{error::Result, nodes::DatasetPlanner, persist::CacheLocation, row_hash};
+use crate::{
+    error::Result, nodes::DatasetPlanner, parquet_lists::ReadListsFast, persist::CacheLocation, row_hash,
+};
 use async_trait::async_trait;
 use datafusion::{
     catalog::Session,
@@ -75,6 +77,7 @@ pub fn session_state(planners: ExtensionPlanners, config: &EngineConfig) -> Resu
         .with_config(session_config(config)?)
         .with_runtime_env(runtime.build_arc()?)
         .with_query_planner(Arc::new(DatasetQueryPlanner::new(planners)))
+        .with_physical_optimizer_rule(Arc::new(ReadListsFast))
         .with_scalar_functions(scalar_functions()))
 }
 
