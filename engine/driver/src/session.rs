@@ -26,7 +26,7 @@ use voxelflow_dataset::{
     register_stages, runner::Fault, session_state,
 };
 use voxelflow_operators::{StageCatalog, end_cut_off, extension_planners};
-use voxelflow_storage::{Purpose, StoreOptions};
+use voxelflow_storage::{Field, Purpose, StoreOptions};
 use voxelflow_tables::{ExportOptions, ImageTables, Stores, check_export, export_maps};
 
 /// Folder of what a session writes, unless told otherwise.
@@ -302,6 +302,18 @@ impl Session {
             return Ok(());
         }
         Ok(voxelflow_storage::check(location, &self.stores.now(), purpose).await?)
+    }
+
+    /// Whether something lies at a location in a store.
+    ///
+    /// # Errors
+    /// A store that cannot be asked.
+    pub(crate) async fn has(&self, location: &str) -> Result<bool> {
+        match self.check_location(location, Purpose::Read).await {
+            Ok(()) => Ok(true),
+            Err(Error::Storage(e)) if e.field() == Some(Field::Path) => Ok(false),
+            Err(e) => Err(e),
+        }
     }
 
     /// The voxel series of NIfTI images: a file, a folder or a glob, with the options that
