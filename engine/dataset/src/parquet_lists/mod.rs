@@ -25,6 +25,8 @@ mod scan;
 #[cfg(test)]
 mod tests;
 mod window;
+#[cfg(test)]
+mod written_files;
 
 pub(crate) use rule::ReadListsFast;
 
