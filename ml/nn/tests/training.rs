@@ -182,7 +182,12 @@ fn uneven_and_empty_shares_finish_and_agree() {
                 let fitted = train(Options::new(s.clone(), vec![rows(0..n), vec![], vec![], vec![]]));
                 for f in &fitted {
                     assert_eq!(weights(f), weights(&fitted[0]), "{topology:?} {consistency:?}");
-                    assert_eq!(f.history.samples_per_rank, shares.map(|rows| 3 * rows));
+                    // Without rounds, or without rows of its own, a rank takes those of another that has not asked yet.
+                    let trained = &f.history.samples_per_rank;
+                    if consistency == Consistency::Sync && n >= 4 {
+                        assert_eq!(*trained, shares.map(|rows| 3 * rows));
+                    }
+                    assert_eq!(trained.iter().sum::<u64>(), 3 * n as u64);
                     assert!(f.history.epochs.iter().all(|e| e.samples == n as u64));
                 }
                 if (consistency, n) == (Consistency::Sync, 17) {

@@ -97,6 +97,9 @@ pub trait GradientSync: Send {
     fn lease(&mut self, at_most: usize) -> Result<Option<Lease>>;
     /// Brings one minibatch and leaves the new parameters in `parameters`, `[n_parameters]`.
     fn step(&mut self, parameters: &mut [f32], contribution: Contribution<'_>) -> Result<Round>;
+    /// As [`Self::step`], but `contribution.gradient` is what the rank's parameters lie below those of the last round,
+    /// times its samples: the new parameters are the mean of the ranks', and the update rule is not asked. Sync mode only.
+    fn average(&mut self, parameters: &mut [f32], contribution: Contribution<'_>) -> Result<Round>;
     /// A step of the leader for which the others do not wait (warm-up); it does not count as an epoch's.
     fn step_alone(&mut self, parameters: &mut [f32], contribution: Contribution<'_>) -> Result<Round>;
     /// Barrier: flushes what was not pushed, then every rank has the same newest parameters. Ends the epoch, unless
@@ -131,6 +134,9 @@ impl<S: GradientSync + ?Sized> GradientSync for Box<S> {
     }
     fn step(&mut self, parameters: &mut [f32], contribution: Contribution<'_>) -> Result<Round> {
         (**self).step(parameters, contribution)
+    }
+    fn average(&mut self, parameters: &mut [f32], contribution: Contribution<'_>) -> Result<Round> {
+        (**self).average(parameters, contribution)
     }
     fn step_alone(&mut self, parameters: &mut [f32], contribution: Contribution<'_>) -> Result<Round> {
         (**self).step_alone(parameters, contribution)

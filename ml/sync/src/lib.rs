@@ -41,12 +41,12 @@ pub use gang::{
 };
 pub use gradient_sync::{Contribution, GradientSync, OptimizerState, Round, Start, Traffic};
 pub use in_process::{InProcessCommunicator, in_process_communicators};
-pub use local_steps::{LocalSteps, with_local_steps};
+pub use local_steps::{LocalSteps, StepTiming, local_steps_for, with_local_steps};
 pub use optimizer::{Optimizer, compensate_delay, reduce};
 pub use position::{Cursor, Lease, Place, Position, Totals};
 pub use rank::Rank;
 pub use ring::Ring;
 pub use settings::{
-    Codec, Consistency, OptimizerKind, OptimizerSettings, Outer, Reduction, SyncSettings, Topology,
-    equal_ranges,
+    Codec, Consistency, LocalStepCount, OptimizerKind, OptimizerSettings, Outer, Reduction, SyncSettings,
+    Topology, equal_ranges,
 };

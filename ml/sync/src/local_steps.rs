@@ -12,19 +12,33 @@
 //! The inner rule's memory stays with its rank. Where a checkpoint is taken ([`GradientSync::optimizer_state`]) and
 //! where a gang goes on ([`GradientSync::join`]) the ranks' memories are averaged and everyone takes the mean: so a run
 //! that is resumed has what the run that was stopped would have gone on with.
+//!
+//! With `local_steps => 'auto'` every step is a round at first ([`measuring`]); what steps and rounds took gives H
+//! ([`choice`]). If H is 1 it stays so. Else every rank goes on with the memory that the gang's rule has by then, and
+//! rounds average parameters ([`GradientSync::average`]). A checkpoint is that of a run without local steps, and a run
+//! that goes on from it measures anew.
+
+mod choice;
+mod measuring;
 
 use crate::{
-    Contribution, Error, GradientSync, Lease, OptimizerSettings, OptimizerState, Place, Position, Rank,
-    Result, Round, Start, SyncSettings, Totals, Traffic, contribution::Checked, optimizer::Optimizer,
+    Contribution, Error, GradientSync, Lease, LocalStepCount, OptimizerSettings, OptimizerState, Place,
+    Position, Rank, Result, Round, Start, SyncSettings, Totals, Traffic, contribution::Checked,
+    optimizer::Optimizer,
 };
+use measuring::Stopwatch;
+
+pub use choice::{StepTiming, local_steps_for};
 
 /// A rank that takes several steps alone between two rounds of `inner`, whose update rule is the outer one
-/// ([`SyncSettings::round_optimizer`]).
+/// ([`SyncSettings::round_optimizer`]); or, with `auto`, that of steps, as long as each is a round.
 #[derive(Debug)]
 pub struct LocalSteps<S> {
     inner: S,
-    /// H.
-    every: u64,
+    count: LocalStepCount,
+    /// H; none while it is measured.
+    every: Option<u64>,
+    stopwatch: Stopwatch,
     settings: OptimizerSettings,
     optimizer: Optimizer,
     /// The parameters that the last round gave, `[n_parameters]`.
@@ -47,7 +61,9 @@ impl<S: GradientSync> LocalSteps<S> {
     pub fn new(inner: S, settings: &SyncSettings) -> Self {
         Self {
             inner,
-            every: settings.local_steps.max(1),
+            count: settings.local_steps,
+            every: settings.local_steps.fixed(),
+            stopwatch: Stopwatch::default(),
             settings: settings.optimizer.clone(),
             optimizer: Optimizer::new(settings.optimizer.clone(), 0),
             anchor: Vec::new(),
@@ -62,8 +78,7 @@ impl<S: GradientSync> LocalSteps<S> {
     /// One step of this rank's own.
     fn step_locally(&mut self, parameters: &mut [f32], contribution: Contribution<'_>) {
         let Contribution { gradient, samples, loss } = contribution;
-        self.difference.copy_from_slice(gradient);
-        self.optimizer.apply(parameters, &mut self.difference, samples);
+        self.optimizer.apply_to(parameters, gradient, samples);
         self.local += 1;
         self.totals = self.totals.plus(Totals { samples, loss });
     }
@@ -78,10 +93,10 @@ impl<S: GradientSync> LocalSteps<S> {
         }
         parameters.copy_from_slice(&self.anchor);
         let contribution = Contribution { gradient: &self.difference, samples, loss };
-        let round = if alone {
-            self.inner.step_alone(parameters, contribution)?
-        } else {
-            self.inner.step(parameters, contribution)?
+        let round = match self.count {
+            _ if alone => self.inner.step_alone(parameters, contribution)?,
+            LocalStepCount::Fixed(_) => self.inner.step(parameters, contribution)?,
+            LocalStepCount::Auto => self.inner.average(parameters, contribution)?,
         };
         self.anchor.copy_from_slice(parameters);
         Ok(round)
@@ -104,8 +119,13 @@ impl<S: GradientSync> LocalSteps<S> {
     /// those that have stepped.
     fn average_memory(&mut self, restored: bool, steps: u64) -> Result<()> {
         let stepped = self.optimizer.steps() > 0;
-        let mut holders = [f64::from(u8::from(restored)), f64::from(u8::from(stepped))];
+        let own_steps = self.optimizer.steps() as f64;
+        let mut holders = [f64::from(u8::from(restored)), f64::from(u8::from(stepped)), own_steps];
         self.inner.sum(&mut holders)?;
+        let steps = match self.count {
+            LocalStepCount::Fixed(every) => steps * every,
+            LocalStepCount::Auto => (holders[2] / holders[1].max(1.0)) as u64,
+        };
         let (counts, holders) = if holders[0] > 0.0 { (restored, holders[0]) } else { (stepped, holders[1]) };
         if holders == 0.0 {
             return Ok(());
@@ -116,20 +136,35 @@ impl<S: GradientSync> LocalSteps<S> {
             self.inner.sum(&mut sums)?;
             vector.iter_mut().zip(sums).for_each(|(v, sum)| *v = sum as f32);
         }
-        self.optimizer.set_steps(steps * self.every);
+        self.optimizer.set_steps(steps);
         Ok(())
     }
 
     /// Takes the inner rule's memory out of `state`; true if it was there.
     fn restore(&mut self, state: &mut Option<OptimizerState>, n: usize) -> Result<bool> {
-        let Some(state) = state else { return Ok(false) };
+        let (Some(state), LocalStepCount::Fixed(every)) = (state, self.count) else { return Ok(false) };
         let (inner, outer): (Vec<_>, Vec<_>) =
             std::mem::take(&mut state.vectors).into_iter().partition(|(name, _)| name.starts_with(INNER));
         state.vectors = outer;
         let vectors = inner.into_iter().map(|(name, v)| (name[INNER.len()..].to_owned(), v)).collect();
-        let inner = OptimizerState { vectors, steps: state.steps * self.every };
+        let inner = OptimizerState { vectors, steps: state.steps * every };
         self.optimizer = Optimizer::restore(self.settings.clone(), &inner, 0..n, n)?;
         Ok(true)
+    }
+
+    /// Whether there are steps between rounds.
+    fn is_local(&self) -> bool {
+        self.every != Some(1) && self.every.is_some()
+    }
+
+    /// Room for local steps from `parameters` on.
+    fn begin_from(&mut self, parameters: &[f32]) {
+        if self.anchor.len() != parameters.len() {
+            self.optimizer = Optimizer::new(self.settings.clone(), parameters.len());
+        }
+        self.anchor = parameters.to_vec();
+        self.difference = vec![0.0; parameters.len()];
+        (self.local, self.totals, self.together) = (0, Totals::default(), false);
     }
 }
 
@@ -147,17 +182,17 @@ impl<S: GradientSync> GradientSync for LocalSteps<S> {
     }
 
     fn join(&mut self, parameters: &mut [f32], mut start: Start) -> Result<Position> {
-        let n = parameters.len();
-        if self.anchor.len() != n {
-            self.optimizer = Optimizer::new(self.settings.clone(), n);
+        if self.is_local() && self.anchor.len() != parameters.len() {
+            self.begin_from(parameters);
         }
         let brought = start.position.clone();
-        let restored = self.restore(&mut start.optimizer, n)?;
+        let restored = self.restore(&mut start.optimizer, parameters.len())?;
         let position = self.inner.join(parameters, start)?;
-        self.anchor = parameters.to_vec();
-        self.difference = vec![0.0; n];
-        (self.local, self.totals, self.together) = (0, Totals::default(), false);
-        if position.round > 0 {
+        self.agree()?;
+        if self.is_local() {
+            self.begin_from(parameters);
+        }
+        if position.round > 0 && self.is_local() {
             // A checkpoint that the gang did not begin with is of no use to it.
             self.average_memory(restored && position == brought, position.round)?;
         }
@@ -169,13 +204,19 @@ impl<S: GradientSync> GradientSync for LocalSteps<S> {
     }
 
     fn step(&mut self, parameters: &mut [f32], contribution: Contribution<'_>) -> Result<Round> {
+        if self.stopwatch.is_through() {
+            self.choose(parameters)?;
+        }
+        let Some(every) = self.every.filter(|_| self.is_local()) else {
+            return self.stopwatch.time(|| self.inner.step(parameters, contribution));
+        };
         if let Some(error) = self.refused(parameters, contribution) {
             return Err(error);
         }
         self.together = true;
         if contribution.samples > 0 {
             self.step_locally(parameters, contribution);
-            if self.local < self.every {
+            if self.local < every {
                 let round = self.inner.position().round;
                 return Ok(Round { round, samples: 0, loss: 0.0, staleness: 0, finished: false });
             }
@@ -184,6 +225,9 @@ impl<S: GradientSync> GradientSync for LocalSteps<S> {
     }
 
     fn step_alone(&mut self, parameters: &mut [f32], contribution: Contribution<'_>) -> Result<Round> {
+        if !self.is_local() {
+            return self.inner.step_alone(parameters, contribution);
+        }
         if let Some(error) = self.refused(parameters, contribution) {
             return Err(error);
         }
@@ -194,13 +238,20 @@ impl<S: GradientSync> GradientSync for LocalSteps<S> {
         self.exchange(parameters, true)
     }
 
+    fn average(&mut self, parameters: &mut [f32], contribution: Contribution<'_>) -> Result<Round> {
+        self.inner.average(parameters, contribution)
+    }
+
     fn synchronise(&mut self, parameters: &mut [f32]) -> Result<Totals> {
+        self.stopwatch.pause();
         // What the leader did alone is with the gang already.
         if std::mem::take(&mut self.together) && parameters.len() == self.anchor.len() {
             self.exchange(parameters, false)?;
         }
         let totals = self.inner.synchronise(parameters)?;
-        self.anchor.copy_from_slice(parameters);
+        if self.is_local() {
+            self.anchor.copy_from_slice(parameters);
+        }
         Ok(totals)
     }
 
@@ -209,15 +260,23 @@ impl<S: GradientSync> GradientSync for LocalSteps<S> {
     }
 
     fn sum(&mut self, values: &mut [f64]) -> Result<()> {
+        self.stopwatch.pause();
         self.inner.sum(values)
     }
 
     fn optimizer_state(&mut self) -> Result<OptimizerState> {
+        self.stopwatch.pause();
         let mut state = self.inner.optimizer_state()?;
+        if !self.is_local() {
+            return Ok(state);
+        }
         match self.average_memory(false, state.steps) {
             // Without a driver nobody adds up: then the leader's memory stands for all.
             Err(error) if error.wants_join() => {}
             other => other?,
+        }
+        if self.count == LocalStepCount::Auto {
+            return Ok(self.optimizer.state());
         }
         let own = self.optimizer.state().vectors.into_iter();
         state.vectors.extend(own.map(|(name, values)| (format!("{INNER}{name}"), values)));
@@ -231,162 +290,11 @@ impl<S: GradientSync> GradientSync for LocalSteps<S> {
 
 /// `sync` as it is, or with the local steps that `settings` ask for.
 pub fn with_local_steps(sync: Box<dyn GradientSync>, settings: &SyncSettings) -> Box<dyn GradientSync> {
-    if settings.local_steps > 1 { Box::new(LocalSteps::new(sync, settings)) } else { sync }
+    match settings.local_steps {
+        LocalStepCount::Fixed(0 | 1) => sync,
+        _ => Box::new(LocalSteps::new(sync, settings)),
+    }
 }
 
 #[cfg(test)]
-mod tests {
-    #![allow(clippy::unwrap_used, clippy::expect_used)]
-    use super::*;
-    use crate::{
-        OptimizerKind, Outer, Topology,
-        conformance::{on_every_rank, values},
-        in_process_gang,
-    };
-
-    const N: usize = 11;
-    const RANKS: usize = 3;
-    const H: u64 = 4;
-
-    fn settings(inner: OptimizerKind, outer: Outer) -> SyncSettings {
-        let optimizer =
-            OptimizerSettings { optimizer: inner, learning_rate: 0.05, ..OptimizerSettings::default() };
-        SyncSettings { local_steps: H, outer, deadline_seconds: 60.0, optimizer, ..SyncSettings::default() }
-    }
-
-    /// Samples of a rank's step; ranks bring different numbers.
-    fn minibatch(rank: usize, step: u64) -> Vec<Vec<f64>> {
-        (0..=rank as u64).map(|i| values(1000 * rank as u64 + 10 * step + i, N)).collect()
-    }
-
-    fn gradient(w: &[f64], minibatch: &[Vec<f64>]) -> Vec<f64> {
-        (0..N).map(|i| minibatch.iter().map(|x| w[i] - x[i]).sum()).collect()
-    }
-
-    /// One rank's `steps`, from `w`.
-    fn steps(sync: &mut dyn GradientSync, w: &mut [f32], steps: std::ops::Range<u64>) -> Vec<Round> {
-        let step = |step| {
-            let (minibatch, rank) = (minibatch(sync.rank().0, step), sync.rank().0 as u64);
-            let wide: Vec<f64> = w.iter().map(|v| f64::from(*v)).collect();
-            let gradient: Vec<f32> = gradient(&wide, &minibatch).iter().map(|g| *g as f32).collect();
-            sync.step(w, Contribution { gradient: &gradient, samples: rank + 1, loss: 1.0 }).unwrap()
-        };
-        steps.map(step).collect()
-    }
-
-    /// Local SGD and DiLoCo as their papers write them, in 64 bits, with no gang at all.
-    fn reference(settings: &SyncSettings, rounds: u64) -> Vec<f64> {
-        let OptimizerSettings { optimizer, learning_rate, epsilon, .. } = settings.optimizer;
-        let (rate, epsilon) = (f64::from(learning_rate), f64::from(epsilon));
-        let (outer_rate, momentum) = match settings.outer {
-            Outer::Average => (1.0, 0.0),
-            Outer::Sgd => (0.5, 0.0),
-            Outer::Nesterov => (0.7, f64::from(settings.outer_momentum)),
-        };
-        let (mut w, mut velocity) = (vec![0.0; N], [0.0; N]);
-        let mut squares = vec![vec![0.0; N]; RANKS];
-        for round in 0..rounds {
-            let mut delta = [0.0; N];
-            for (rank, squares) in squares.iter_mut().enumerate() {
-                let (mut own, n) = (w.clone(), (rank + 1) as f64);
-                for step in round * H..(round + 1) * H {
-                    let gradient = gradient(&own, &minibatch(rank, step));
-                    for i in 0..N {
-                        let g = gradient[i] / n;
-                        squares[i] += g * g;
-                        let root: f64 = squares[i];
-                        own[i] -= match optimizer {
-                            OptimizerKind::Sgd => rate * g,
-                            _ => rate * g / (root.sqrt() + epsilon),
-                        };
-                    }
-                }
-                // Weights: every step of rank r has r + 1 of the 1 + 2 + 3 samples.
-                delta.iter_mut().zip(&w).zip(&own).for_each(|((d, w), own)| *d += n / 6.0 * (w - own));
-            }
-            for i in 0..N {
-                velocity[i] = momentum * velocity[i] + delta[i];
-                w[i] -= outer_rate * (delta[i] + momentum * velocity[i]);
-            }
-        }
-        w
-    }
-
-    #[test]
-    fn rounds_equal_the_papers_formulas() {
-        for topology in [Topology::ParameterService, Topology::Ring] {
-            for inner in [OptimizerKind::Sgd, OptimizerKind::Adagrad] {
-                for outer in [Outer::Average, Outer::Sgd, Outer::Nesterov] {
-                    let mut settings = SyncSettings { topology, ..settings(inner, outer) };
-                    settings.outer_learning_rate = (outer == Outer::Sgd).then_some(0.5);
-                    let expected = reference(&settings, 5);
-                    on_every_rank(in_process_gang(&settings, RANKS).unwrap(), |_, mut sync| {
-                        let mut w = vec![0.0; N];
-                        sync.join(&mut w, Start::fresh(0)).unwrap();
-                        let rounds = steps(&mut *sync, &mut w, 0..5 * H);
-                        for (i, round) in rounds.iter().enumerate() {
-                            let samples = if i as u64 % H == H - 1 { 6 * H } else { 0 };
-                            assert_eq!((round.round, round.samples), (i as u64 / H, samples), "step {i}");
-                        }
-                        for (found, expected) in w.iter().zip(&expected) {
-                            let far = (f64::from(*found) - expected).abs();
-                            assert!(far < 1e-5, "{inner:?} {outer:?}: {found} != {expected}");
-                        }
-                    });
-                }
-            }
-        }
-    }
-
-    /// What is resumed from a checkpoint equals what went on from it, to the bit, with the memory of the inner rule.
-    #[test]
-    fn a_resumed_run_equals_the_one_that_went_on() {
-        let settings = settings(OptimizerKind::Adam, Outer::Nesterov);
-        let gang = || in_process_gang(&settings, RANKS).unwrap();
-        let whole = on_every_rank(gang(), |_, mut sync| {
-            let mut w = vec![0.0; N];
-            sync.join(&mut w, Start::fresh(0)).unwrap();
-            steps(&mut *sync, &mut w, 0..2 * H);
-            let start = Start {
-                optimizer: Some(sync.optimizer_state().unwrap()),
-                position: sync.position(),
-                rows: 0,
-            };
-            let half = w.clone();
-            steps(&mut *sync, &mut w, 2 * H..4 * H);
-            (w, half, start)
-        });
-        let (end, half, start) = &whole[0];
-        assert_eq!(start.position.round, 2);
-        let names: Vec<_> =
-            start.optimizer.iter().flat_map(|o| &o.vectors).map(|(name, _)| name.as_str()).collect();
-        assert_eq!(names, ["velocity", "inner_first_moment", "inner_second_moment"]);
-        on_every_rank(gang(), |rank, mut sync| {
-            let (mut w, mut own) = (vec![0.5; N], Start::fresh(0));
-            if rank == 0 {
-                (w, own) = (half.clone(), start.clone());
-            }
-            sync.join(&mut w, own).unwrap();
-            steps(&mut *sync, &mut w, 2 * H..4 * H);
-            assert_eq!(&w, end);
-        });
-    }
-
-    /// Steps that no round has taken yet are not lost at the end of an epoch.
-    #[test]
-    fn an_epoch_s_end_takes_what_is_left() {
-        let settings = settings(OptimizerKind::Sgd, Outer::Average);
-        let all = on_every_rank(in_process_gang(&settings, RANKS).unwrap(), |_, mut sync| {
-            let mut w = vec![0.0; N];
-            sync.join(&mut w, Start::fresh(0)).unwrap();
-            steps(&mut *sync, &mut w, 0..H);
-            let before = w.clone();
-            steps(&mut *sync, &mut w, H..H + 1);
-            let totals = sync.synchronise(&mut w).unwrap();
-            assert_eq!((totals.samples, sync.position().round), (6 * (H + 1), 2));
-            assert_ne!(w, before);
-            w
-        });
-        assert!(all.iter().all(|w| *w == all[0]));
-    }
-}
+mod tests;

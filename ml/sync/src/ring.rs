@@ -6,8 +6,10 @@
 
 use crate::{
     Communicator, CommunicatorExt, Contribution, Error, GradientSync, Lease, OptimizerState, Place, Position,
-    Rank, ReduceOp, Result, Round, Start, SyncSettings, Totals, Traffic, allotment::Allotment,
-    contribution::Checked, optimizer::Optimizer,
+    Rank, ReduceOp, Reduction, Result, Round, Start, SyncSettings, Totals, Traffic,
+    allotment::Allotment,
+    contribution::Checked,
+    optimizer::{Optimizer, reduce},
 };
 
 /// One rank of a ring.
@@ -81,11 +83,50 @@ impl<C: Communicator> Ring<C> {
         check.contribution(parameters, contribution)
     }
 
-    fn apply(&mut self, parameters: &mut [f32], samples: u64) {
+    /// A round of gradients, or of differences of parameters.
+    fn round(
+        &mut self,
+        c: &mut C,
+        parameters: &mut [f32],
+        contribution: &Contribution<'_>,
+        differences: bool,
+    ) -> Result<Round> {
+        self.check(parameters, contribution)?;
+        self.gradient.copy_from_slice(contribution.gradient);
+        // u64 counts below 2⁵³ are exact in f64.
+        let mut counts = vec![0.0; 1 + self.world];
+        counts[0] = contribution.loss;
+        counts[1 + self.rank.0] = contribution.samples as f64;
+        c.all_reduce(ReduceOp::Sum, &mut counts)?;
+        let by_rank = counts[1..].iter().map(|samples| *samples as u64);
+        let (samples, loss) = (by_rank.clone().sum(), counts[0]);
+        let round = self.rounds;
+        self.allotment.close(round + u64::from(samples > 0), by_rank, loss);
         if samples > 0 {
-            self.optimizer.apply(parameters, &mut self.gradient, samples);
-            self.rounds += 1;
+            let mut gradient = std::mem::take(&mut self.gradient);
+            let reduced = c.all_reduce(ReduceOp::Sum, &mut gradient);
+            self.gradient = gradient;
+            reduced?;
+            self.apply(parameters, samples, differences);
+            let every = self.settings.broadcast_every;
+            if every > 0 && self.rounds.is_multiple_of(every) {
+                c.broadcast(Rank(0), parameters)?;
+            }
         }
+        Ok(Round { round, samples, loss, staleness: 0, finished: samples == 0 })
+    }
+
+    fn apply(&mut self, parameters: &mut [f32], samples: u64, differences: bool) {
+        if samples == 0 {
+            return;
+        }
+        if differences {
+            reduce(Reduction::Mean, &mut self.gradient, samples);
+            parameters.iter_mut().zip(&self.gradient).for_each(|(w, difference)| *w -= difference);
+        } else {
+            self.optimizer.apply(parameters, &mut self.gradient, samples);
+        }
+        self.rounds += 1;
     }
 
     /// Rank 0's memory of the optimizer, everywhere.
@@ -160,31 +201,11 @@ impl<C: Communicator> GradientSync for Ring<C> {
     }
 
     fn step(&mut self, parameters: &mut [f32], contribution: Contribution<'_>) -> Result<Round> {
-        self.guarded("step", |ring, c| {
-            ring.check(parameters, &contribution)?;
-            ring.gradient.copy_from_slice(contribution.gradient);
-            // u64 counts below 2⁵³ are exact in f64.
-            let mut counts = vec![0.0; 1 + ring.world];
-            counts[0] = contribution.loss;
-            counts[1 + ring.rank.0] = contribution.samples as f64;
-            c.all_reduce(ReduceOp::Sum, &mut counts)?;
-            let by_rank = counts[1..].iter().map(|samples| *samples as u64);
-            let (samples, loss) = (by_rank.clone().sum(), counts[0]);
-            let round = ring.rounds;
-            ring.allotment.close(round + u64::from(samples > 0), by_rank, loss);
-            if samples > 0 {
-                let mut gradient = std::mem::take(&mut ring.gradient);
-                let reduced = c.all_reduce(ReduceOp::Sum, &mut gradient);
-                ring.gradient = gradient;
-                reduced?;
-                ring.apply(parameters, samples);
-                let every = ring.settings.broadcast_every;
-                if every > 0 && ring.rounds.is_multiple_of(every) {
-                    c.broadcast(Rank(0), parameters)?;
-                }
-            }
-            Ok(Round { round, samples, loss, staleness: 0, finished: samples == 0 })
-        })
+        self.guarded("step", |ring, c| ring.round(c, parameters, &contribution, false))
+    }
+
+    fn average(&mut self, parameters: &mut [f32], contribution: Contribution<'_>) -> Result<Round> {
+        self.guarded("average", |ring, c| ring.round(c, parameters, &contribution, true))
     }
 
     fn step_alone(&mut self, parameters: &mut [f32], contribution: Contribution<'_>) -> Result<Round> {
@@ -194,7 +215,7 @@ impl<C: Communicator> GradientSync for Ring<C> {
             let Contribution { samples, loss, gradient } = contribution;
             ring.gradient.copy_from_slice(gradient);
             let round = ring.rounds;
-            ring.apply(parameters, samples);
+            ring.apply(parameters, samples, false);
             ring.alone = ring.alone.plus(Totals { samples, loss });
             ring.ahead = true;
             Ok(Round { round, samples, loss, staleness: 0, finished: samples == 0 })

@@ -99,6 +99,53 @@ pub enum Outer {
     Nesterov,
 }
 
+/// Steps that each rank takes alone between two rounds, H: a number, or `'auto'`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "WrittenCount", into = "WrittenCount")]
+pub enum LocalStepCount {
+    /// So many; 1: each step is a round.
+    Fixed(u64),
+    /// From the measured ratio of rounds to steps: the first steps are rounds, then H is such that rounds cost a
+    /// fourteenth of the steps ([`local_steps_for`](crate::local_steps_for)).
+    Auto,
+}
+
+impl LocalStepCount {
+    /// The number, if it is not to be measured.
+    pub fn fixed(self) -> Option<u64> {
+        match self {
+            Self::Fixed(steps) => Some(steps),
+            Self::Auto => None,
+        }
+    }
+}
+
+/// As users write it.
+#[derive(Serialize, Deserialize)]
+#[serde(untagged, expecting = "expected a number of steps, or 'auto'")]
+enum WrittenCount {
+    Steps(u64),
+    Word(String),
+}
+
+impl TryFrom<WrittenCount> for LocalStepCount {
+    type Error = String;
+
+    fn try_from(written: WrittenCount) -> Result<Self, String> {
+        match written {
+            WrittenCount::Steps(steps) => Ok(Self::Fixed(steps)),
+            WrittenCount::Word(word) if word == "auto" => Ok(Self::Auto),
+            WrittenCount::Word(word) => Err(format!("`{word}` is no number of steps; write 8, or 'auto'")),
+        }
+    }
+}
+
+impl From<LocalStepCount> for WrittenCount {
+    fn from(count: LocalStepCount) -> Self {
+        count.fixed().map_or_else(|| Self::Word("auto".into()), Self::Steps)
+    }
+}
+
 /// The update rule.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -182,8 +229,9 @@ pub struct SyncSettings {
     pub warm_up: u64,
     /// Ring: rounds between two broadcasts of rank 0's parameters; 0 (default): at each epoch's end only.
     pub broadcast_every: u64,
-    /// Steps that each rank takes alone between two rounds, H; default 1: each step is a round.
-    pub local_steps: u64,
+    /// Steps that each rank takes alone between two rounds, H; default 1: each step is a round. `'auto'`: from what
+    /// steps and rounds take (sync, with `outer => 'average'`, not `deterministic`).
+    pub local_steps: LocalStepCount,
     /// What is made of the ranks' differences after local steps; default `average`.
     pub outer: Outer,
     /// Step size of `sgd` (default 1) and `nesterov` (default 0.7) on the differences.
@@ -219,7 +267,7 @@ impl Default for SyncSettings {
             delay_compensation: 0.0,
             warm_up: 0,
             broadcast_every: 0,
-            local_steps: 1,
+            local_steps: LocalStepCount::Fixed(1),
             outer: Outer::default(),
             outer_learning_rate: None,
             outer_momentum: 0.9,
@@ -264,8 +312,9 @@ impl SyncSettings {
     }
 
     /// The update rule that shards, or the ranks of a ring, apply at the end of a round: with local steps the outer one.
+    /// With `auto` rounds of gradients come first, so it is that of steps.
     pub fn round_optimizer(&self) -> OptimizerSettings {
-        if self.local_steps <= 1 {
+        if matches!(self.local_steps, LocalStepCount::Fixed(0 | 1) | LocalStepCount::Auto) {
             return self.optimizer.clone();
         }
         let (optimizer, learning_rate) = match self.outer {
@@ -303,6 +352,20 @@ mod tests {
                 assert_eq!(shards.last().unwrap().end, n);
                 assert!(shards.windows(2).all(|w| w[0].end == w[1].start && w[0].len() - w[1].len() <= 1));
             }
+        }
+    }
+
+    #[test]
+    fn local_steps_are_a_number_or_auto() {
+        for (written, count) in [(json!(8), LocalStepCount::Fixed(8)), (json!("auto"), LocalStepCount::Auto)]
+        {
+            let settings = with(&[("local_steps", written.clone())]);
+            assert_eq!(settings.local_steps, count);
+            assert_eq!(serde_json::to_value(&settings).unwrap()["local_steps"], written);
+        }
+        for (written, says) in [(json!("many"), "`many`"), (json!(-1), "'auto'"), (json!(1.5), "'auto'")] {
+            let error = serde_json::from_value::<LocalStepCount>(written).unwrap_err().to_string();
+            assert!(error.contains(says), "{error}");
         }
     }
 
@@ -349,7 +412,8 @@ mod tests {
         let own = SyncSettings::default();
         assert_eq!(own.round_optimizer(), own.optimizer);
         let rule = |outer| {
-            let rule = SyncSettings { local_steps: 2, outer, ..own.clone() }.round_optimizer();
+            let rule = SyncSettings { local_steps: LocalStepCount::Fixed(2), outer, ..own.clone() }
+                .round_optimizer();
             (rule.optimizer, rule.learning_rate)
         };
         assert_eq!(rule(Outer::Average), (OptimizerKind::Sgd, 1.0));

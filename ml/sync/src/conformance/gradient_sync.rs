@@ -2,8 +2,8 @@
 
 use super::{on_every_rank, values};
 use crate::{
-    Consistency, Contribution, Error, GradientSync, Lease, OptimizerKind, OptimizerSettings, OptimizerState,
-    Outer, Position, Rank, Result, Round, Start, SyncSettings, Topology, Totals,
+    Consistency, Contribution, Error, GradientSync, Lease, LocalStepCount, OptimizerKind, OptimizerSettings,
+    OptimizerState, Outer, Position, Rank, Result, Round, Start, SyncSettings, Topology, Totals,
 };
 use std::{
     sync::atomic::{AtomicU64, Ordering},
@@ -68,9 +68,16 @@ fn stale_synchronous(factory: Factory<'_>, settings: &SyncSettings) {
 /// Promises that hold with local steps, too.
 fn local_steps(factory: Factory<'_>) {
     for topology in [Topology::ParameterService, Topology::Ring] {
+        let measured =
+            SyncSettings { local_steps: LocalStepCount::Auto, ..settings(topology, OptimizerKind::Adagrad) };
+        ragged_ranks_finish(factory, &measured);
+        every_row_of_an_epoch_is_leased_once(factory, &measured);
         for outer in [Outer::Average, Outer::Nesterov] {
-            let settings =
-                SyncSettings { local_steps: 3, outer, ..settings(topology, OptimizerKind::Adagrad) };
+            let settings = SyncSettings {
+                local_steps: LocalStepCount::Fixed(3),
+                outer,
+                ..settings(topology, OptimizerKind::Adagrad)
+            };
             join_gives_rank_zero_parameters(factory, &settings);
             warm_up_reaches_every_rank(factory, &settings);
             ragged_ranks_finish(factory, &settings);

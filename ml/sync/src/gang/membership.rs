@@ -93,6 +93,9 @@ impl GradientSync for Membership {
     fn step(&mut self, parameters: &mut [f32], contribution: Contribution<'_>) -> Result<Round> {
         self.sync.step(parameters, contribution)
     }
+    fn average(&mut self, parameters: &mut [f32], contribution: Contribution<'_>) -> Result<Round> {
+        self.sync.average(parameters, contribution)
+    }
     fn step_alone(&mut self, parameters: &mut [f32], contribution: Contribution<'_>) -> Result<Round> {
         self.sync.step_alone(parameters, contribution)
     }

@@ -129,6 +129,9 @@ impl GradientSync for RingRank {
     fn step(&mut self, parameters: &mut [f32], contribution: Contribution<'_>) -> Result<Round> {
         self.with(|ring| ring.step(parameters, contribution))
     }
+    fn average(&mut self, parameters: &mut [f32], contribution: Contribution<'_>) -> Result<Round> {
+        self.with(|ring| ring.average(parameters, contribution))
+    }
     fn step_alone(&mut self, parameters: &mut [f32], contribution: Contribution<'_>) -> Result<Round> {
         self.with(|ring| ring.step_alone(parameters, contribution))
     }

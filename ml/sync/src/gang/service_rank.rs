@@ -82,10 +82,10 @@ impl ServiceRank {
         &mut self,
         parameters: &mut [f32],
         contribution: Contribution<'_>,
-        alone: bool,
+        (alone, differences): (bool, bool),
     ) -> Result<Round> {
         let Contribution { gradient, samples, loss } = contribution;
-        let call = Call::Step { samples, loss, alone };
+        let call = Call::Step { samples, loss, alone, differences };
         let is_sync = self.in_rounds;
         let pushes = is_sync || (samples > 0 && (alone || self.node.pushes_next()));
         let mut unpushed = std::mem::take(&mut self.unpushed);
@@ -150,7 +150,16 @@ impl GradientSync for ServiceRank {
 
     fn step(&mut self, parameters: &mut [f32], contribution: Contribution<'_>) -> Result<Round> {
         self.checked(parameters, &contribution)?;
-        self.stepped(parameters, contribution, false)
+        self.stepped(parameters, contribution, (false, false))
+    }
+
+    fn average(&mut self, parameters: &mut [f32], contribution: Contribution<'_>) -> Result<Round> {
+        self.checked(parameters, &contribution)?;
+        if !self.in_rounds {
+            let reason = "parameters are averaged in rounds; take consistency => 'sync'".into();
+            return self.fail(Error::Setting { name: "local_steps", reason });
+        }
+        self.stepped(parameters, contribution, (false, true))
     }
 
     fn step_alone(&mut self, parameters: &mut [f32], contribution: Contribution<'_>) -> Result<Round> {
@@ -159,7 +168,7 @@ impl GradientSync for ServiceRank {
             let reason = format!("only the leading rank trains alone, not {}", self.rank);
             return self.fail(Error::Setting { name: "warm_up", reason });
         }
-        self.stepped(parameters, contribution, true)
+        self.stepped(parameters, contribution, (true, false))
     }
 
     fn synchronise(&mut self, parameters: &mut [f32]) -> Result<Totals> {

@@ -37,7 +37,8 @@ fn conforms(transport: &Transport, dedicated: usize) {
         let dedicated = if settings.topology == Topology::Ring { 0 } else { dedicated };
         // Connections must be there before anybody can be late.
         let least = if matches!(transport, Transport::InProcess) { 0.0 } else { 1.0 };
-        let deadlines = Deadlines { missing: settings.deadline_seconds.max(least), ..Deadlines::of(settings) };
+        let deadlines =
+            Deadlines { missing: settings.deadline_seconds.max(least), ..Deadlines::of(settings) };
         // The suite compares to four digits; what is rounded on its way has fewer.
         let settings = SyncSettings { codec: Some(crate::Codec::F32), ..settings.clone() };
         let spec = GangSpec {

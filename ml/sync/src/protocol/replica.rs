@@ -23,7 +23,8 @@ mod values;
 
 use super::{
     Answer, Ask, Begin, Generation, MemberId, Pace, Refusal, ReplicaStatus, RunId, ShardId, ShardReply,
-    ShardRequest, Stamp, View, Wanted, versions::Versions,
+    ShardRequest, Stamp, View, Wanted,
+    versions::{Update, Versions},
 };
 use crate::OptimizerSettings;
 use std::{
@@ -93,6 +94,7 @@ struct Asker {
 #[derive(Debug)]
 struct Share {
     samples: u64,
+    differences: bool,
     gradient: Values,
 }
 
@@ -287,17 +289,19 @@ impl Replica {
             return self.refuse(asker, Refusal::Length { found, expected });
         }
         match (request.ask, self.part) {
-            (Ask::Push { round, seq, samples, read, alone }, Part::Primary { .. }) => {
+            (Ask::Push { round, seq, samples, read, alone, differences }, Part::Primary { .. }) => {
                 let gradient = arrays.into_iter().next().unwrap_or_default();
-                self.push(asker, Push { round, seq, samples, read, alone }, gradient)
+                self.push(asker, Push { round, seq, samples, read, alone, differences }, gradient)
             }
             (Ask::Fetch(wanted), Part::Primary { .. }) => self.fetch(asker, wanted, false),
             (Ask::State(wanted), Part::Primary { .. }) => self.fetch(asker, wanted, true),
             (Ask::Install { version, steps, vectors }, Part::Primary { .. } | Part::Backup) => {
                 self.install(asker, (version, steps), &vectors, arrays)
             }
-            (Ask::Replicate { version, samples }, Part::Backup) => {
-                self.follow(asker, version, samples, arrays)
+            (Ask::Replicate { version, samples, differences }, Part::Backup) => {
+                // The gradient is the mean already.
+                let (gradients, samples) = (arrays, samples.min(1));
+                self.follow(asker, version, Update { gradients, samples, differences, read: None })
             }
             _ => self.refuse(asker, Refusal::NotHolder),
         }

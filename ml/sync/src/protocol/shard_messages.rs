@@ -47,6 +47,8 @@ pub enum Ask {
         read: u64,
         /// Do not wait for the other ranks.
         alone: bool,
+        /// Sync: no gradient, but what the rank's parameters lie below the version's, times the samples.
+        differences: bool,
     },
     /// The parameters.
     Fetch(Wanted),
@@ -67,6 +69,8 @@ pub enum Ask {
         version: u64,
         /// Samples in the mean; 0: the round was empty.
         samples: u64,
+        /// As in [`Ask::Push`].
+        differences: bool,
     },
 }
 

@@ -3,10 +3,10 @@
 
 use super::replica::Values;
 use crate::{
-    OptimizerSettings, OptimizerState, Result,
+    OptimizerSettings, OptimizerState, Reduction, Result,
     optimizer::{Optimizer, compensate_delay, reduce},
 };
-use std::sync::Arc;
+use std::{ops::Range, sync::Arc};
 
 /// Elements that are summed, averaged and stepped at once: they stay in the nearest cache.
 const CHUNK: usize = 4096;
@@ -32,6 +32,8 @@ pub(super) struct Update {
     pub gradients: Vec<Values>,
     /// Samples of all of them.
     pub samples: u64,
+    /// They are differences of parameters: their mean is the update, the optimizer is not asked.
+    pub differences: bool,
     /// Delay compensation λ and the parameters that the gradient was computed on (Zheng et al. 2017).
     pub read: Option<(f32, Values)>,
 }
@@ -95,7 +97,11 @@ impl Versions {
                 // The buffer that the first gradient came in becomes the mean's.
                 let mut mean = Arc::unwrap_or_clone(first);
                 let rest: Vec<Values> = gradients.collect();
-                self.newest.step(&mut next, &mut mean, &rest, update.samples, update.read.as_ref());
+                if update.differences {
+                    self.newest.average(&mut next, &mut mean, &rest, update.samples);
+                } else {
+                    self.newest.step(&mut next, &mut mean, &rest, update.samples, update.read.as_ref());
+                }
                 Some(Arc::new(mean))
             }
             _ => {
@@ -137,9 +143,7 @@ impl Version {
         for start in (0..mean.len()).step_by(CHUNK) {
             let range = start..mean.len().min(start + CHUNK);
             let (chunk, from) = (&mut mean[range.clone()], &self.parameters[range.clone()]);
-            for other in rest {
-                chunk.iter_mut().zip(&other[range.clone()]).for_each(|(sum, g)| *sum += g);
-            }
+            add(chunk, rest, &range);
             reduce(optimizer.reduction(), chunk, samples);
             if let Some((lambda, read)) = read {
                 compensate_delay(*lambda, chunk, from, &read[range.clone()]);
@@ -148,8 +152,28 @@ impl Version {
         }
     }
 
+    /// Sums, averages and subtracts, likewise; the optimizer's memory stays as it is.
+    fn average(&self, next: &mut Self, mean: &mut [f32], rest: &[Values], samples: u64) {
+        next.optimizer = Arc::clone(&self.optimizer);
+        let into = Arc::make_mut(&mut next.parameters);
+        for start in (0..mean.len()).step_by(CHUNK) {
+            let range = start..mean.len().min(start + CHUNK);
+            let (chunk, from) = (&mut mean[range.clone()], &self.parameters[range.clone()]);
+            add(chunk, rest, &range);
+            reduce(Reduction::Mean, chunk, samples);
+            let into = into[range].iter_mut().zip(from).zip(chunk);
+            into.for_each(|((to, w), difference)| *to = w - *difference);
+        }
+    }
+
     /// The optimizer's vectors and their names.
     pub fn memory(&self) -> (Vec<String>, Vec<Values>) {
         self.optimizer.named().map(|(name, values)| (name.to_owned(), Arc::new(values.clone()))).unzip()
+    }
+}
+
+fn add(sum: &mut [f32], others: &[Values], range: &Range<usize>) {
+    for other in others {
+        sum.iter_mut().zip(&other[range.clone()]).for_each(|(sum, g)| *sum += g);
     }
 }

@@ -1,6 +1,6 @@
 //! Which settings cannot work, and why.
 
-use super::{Codec, Consistency, OptimizerSettings, Outer, SyncSettings, Topology};
+use super::{Codec, Consistency, LocalStepCount, OptimizerSettings, Outer, SyncSettings, Topology};
 use crate::{Error, Result};
 
 impl SyncSettings {
@@ -13,7 +13,7 @@ impl SyncSettings {
             ("ranks", ranks as u64),
             ("n_fetch", self.n_fetch),
             ("n_push", self.n_push),
-            ("local_steps", self.local_steps),
+            ("local_steps", self.local_steps.fixed().unwrap_or(1)),
         ];
         for (name, value) in at_least_one {
             ensure(value >= 1, name, || "must be at least 1, got 0".into())?;
@@ -81,13 +81,23 @@ impl SyncSettings {
         ensure(lambda == 0.0 || !in_rounds, "delay_compensation", || {
             "is for `async` and `ssp`: in `sync` no gradient is late".into()
         })?;
-        ensure(lambda == 0.0 || self.local_steps == 1, "delay_compensation", || {
+        ensure(lambda == 0.0 || self.local_steps == LocalStepCount::Fixed(1), "delay_compensation", || {
             "is for gradients, not for the differences that local_steps bring".into()
         })
     }
 
     fn validate_local_steps(&self) -> Result<()> {
-        let local = self.local_steps > 1;
+        let auto = self.local_steps == LocalStepCount::Auto;
+        ensure(!auto || self.consistency == Consistency::Sync, "local_steps", || {
+            "`auto` measures rounds; take a number, or consistency => 'sync'".into()
+        })?;
+        ensure(!(auto && self.deterministic), "local_steps", || {
+            "`auto` depends on what steps and rounds take; take a number with deterministic".into()
+        })?;
+        ensure(!auto || self.outer == Outer::Average, "outer", || {
+            "`auto` averages; take a number of local_steps for another".into()
+        })?;
+        let local = self.local_steps != LocalStepCount::Fixed(1);
         let outer = self.outer_learning_rate;
         ensure(local || (self.outer == Outer::Average && outer.is_none()), "outer", || {
             "is for local_steps above 1".into()
@@ -188,6 +198,10 @@ mod tests {
                 "delay_compensation",
             ),
             (json!({"consistency": "async", "n_fetch": 2, "local_steps": 2}), "n_fetch"),
+            (json!({"local_steps": "auto", "consistency": "async"}), "local_steps"),
+            (json!({"local_steps": "auto", "consistency": "ssp"}), "local_steps"),
+            (json!({"local_steps": "auto", "deterministic": true}), "local_steps"),
+            (json!({"local_steps": "auto", "outer": "nesterov"}), "outer"),
             (json!({"local_steps": 2, "outer_learning_rate": 0.5}), "outer_learning_rate"),
             (json!({"local_steps": 2, "outer": "sgd", "outer_learning_rate": 0}), "outer_learning_rate"),
         ];
@@ -198,6 +212,7 @@ mod tests {
             json!({"consistency": "ssp(3)", "staleness": 3}),
             json!({"consistency": "async", "n_push": 4, "delay_compensation": 0.04}),
             json!({"local_steps": 8, "outer": "nesterov", "outer_learning_rate": 0.7, "topology": "ring"}),
+            json!({"local_steps": "auto", "topology": "ring"}),
             json!({"deterministic": true, "codec": "f32", "parameter_servers": 2}),
         ] {
             assert_eq!(serde_json::from_value::<SyncSettings>(good).unwrap().validate(2), Ok(()));

@@ -27,7 +27,7 @@ pub enum Call {
         /// Visits, at most.
         at_most: usize,
     },
-    /// [`GradientSync::step`](crate::GradientSync::step), `step_alone`.
+    /// [`GradientSync::step`](crate::GradientSync::step), `step_alone`, `average`.
     Step {
         /// Samples in the gradient.
         samples: u64,
@@ -35,6 +35,8 @@ pub enum Call {
         loss: f64,
         /// `step_alone`.
         alone: bool,
+        /// `average`.
+        differences: bool,
     },
     /// [`GradientSync::synchronise`](crate::GradientSync::synchronise).
     Synchronise,

@@ -44,14 +44,18 @@ impl Member {
                     position: (brings && leads).then_some(position),
                 });
             }
-            (Stage::Pushing, Call::Step { samples, loss, alone }) => self.enter_pushing(samples, loss, alone),
+            (Stage::Pushing, Call::Step { samples, loss, alone, .. }) => {
+                self.enter_pushing(samples, loss, alone)
+            }
             (Stage::Pushing, _) => {
                 if self.unpushed.samples > 0 {
                     let samples = self.unpushed.samples;
                     self.push_all(samples, false);
                 }
             }
-            (Stage::Closing, Call::Step { samples, loss, alone }) => self.enter_closing(samples, loss, alone),
+            (Stage::Closing, Call::Step { samples, loss, alone, differences }) => {
+                self.enter_closing(Totals { samples, loss }, alone, differences);
+            }
             (Stage::Closing, _) => self.tell_unpushed(),
             (Stage::Fetching, Call::State) => {
                 let wanted = self.wanted_version();
@@ -129,22 +133,24 @@ impl Member {
         self.ask_all(
             |shard| {
                 let read = read.get(shard.index()).map_or(0, |(version, _)| *version);
-                Ask::Push { round, seq, samples, read, alone }
+                Ask::Push { round, seq, samples, read, alone, differences: false }
             },
             Payload::Gradient,
         );
     }
 
-    pub(super) fn enter_closing(&mut self, samples: u64, loss: f64, alone: bool) {
+    pub(super) fn enter_closing(&mut self, brought: Totals, alone: bool, differences: bool) {
         if !self.is_sync() {
             return self.tell_unpushed();
         }
         let taken = std::mem::take(&mut self.taken);
+        let Totals { samples, loss } = brought;
         self.close(samples, loss, taken, alone);
         let round = self.version;
         self.seq += 1;
         let seq = self.seq;
-        self.ask_all(|_| Ask::Push { round, seq, samples, read: round, alone }, Payload::Gradient);
+        let push = Ask::Push { round, seq, samples, read: round, alone, differences };
+        self.ask_all(|_| push.clone(), Payload::Gradient);
         self.ask_all(|_| Ask::Fetch(Wanted::Version(round + 1)), |_| Payload::Nothing);
     }
 

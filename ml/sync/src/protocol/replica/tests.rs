@@ -43,7 +43,7 @@ fn values(values: &[f32]) -> Vec<Values> {
 }
 
 fn push(round: u64, samples: u64) -> Ask {
-    Ask::Push { round, seq: round + 1, samples, read: round, alone: false }
+    Ask::Push { round, seq: round + 1, samples, read: round, alone: false, differences: false }
 }
 
 fn install(version: u64) -> Ask {
@@ -179,7 +179,10 @@ fn lengths_and_versions_that_cannot_be_are_refused() {
     assert_eq!(refusal(push(0, 1), vec![]), length(0, 1));
     assert_eq!(refusal(push(1, 1), values(&[1.0; 2])), Refusal::NoSuchVersion { newest: 0 });
     assert_eq!(refusal(Ask::Fetch(Wanted::Version(u64::MAX)), vec![]), Refusal::NoSuchVersion { newest: 0 });
-    assert_eq!(refusal(Ask::Replicate { version: 1, samples: 0 }, vec![]), Refusal::NotHolder);
+    assert_eq!(
+        refusal(Ask::Replicate { version: 1, samples: 0, differences: false }, vec![]),
+        Refusal::NotHolder
+    );
     assert_eq!(refusal(install(4), values(&[1.0; 2])), Refusal::NoSuchVersion { newest: 0 });
 }
 

@@ -14,6 +14,7 @@ pub(super) struct Push {
     pub samples: u64,
     pub read: u64,
     pub alone: bool,
+    pub differences: bool,
 }
 
 /// Values are brought and updated.
@@ -64,13 +65,7 @@ impl Replica {
     }
 
     /// A backup makes the update that the primary made.
-    pub(super) fn follow(
-        &mut self,
-        asker: Asker,
-        version: u64,
-        samples: u64,
-        gradients: Vec<Values>,
-    ) -> Vec<ReplicaAction> {
+    pub(super) fn follow(&mut self, asker: Asker, version: u64, update: Update) -> Vec<ReplicaAction> {
         let Some(values) = &mut self.values else {
             return self.refuse(asker, Refusal::NoSuchVersion { newest: 0 });
         };
@@ -80,12 +75,11 @@ impl Replica {
         }
         if version == newest.saturating_add(1) {
             let expected = values.newest.parameters.len();
-            if let Some(odd) = gradients.iter().find(|gradient| gradient.len() != expected) {
+            if let Some(odd) = update.gradients.iter().find(|gradient| gradient.len() != expected) {
                 let (found, expected) = (odd.len() as u64, expected as u64);
                 return self.refuse(asker, Refusal::Length { found, expected });
             }
-            // The gradient is the mean already.
-            values.apply(Update { gradients, samples: samples.min(1), read: None });
+            values.apply(update);
         }
         vec![self.reply(asker, Answer::Replicated { version }, Vec::new())]
     }
@@ -119,13 +113,18 @@ impl Replica {
         if push.round < newest {
             return actions;
         }
-        let share = Share { samples: push.samples, gradient };
+        let differences = push.differences;
+        if self.shares.values().any(|share| share.differences != differences) {
+            let reason = "some ranks of a round bring gradients, others differences of parameters".into();
+            return self.refuse(asker, Refusal::State(reason));
+        }
+        let share = Share { samples: push.samples, differences, gradient };
         self.shares.entry(asker.member).or_insert(share);
         if push.alone || self.ranks.iter().all(|rank| self.shares.contains_key(rank)) {
             let shares = std::mem::take(&mut self.shares);
             let samples = shares.values().map(|share| share.samples).sum();
             let gradients = shares.into_values().map(|share| share.gradient).collect();
-            actions.extend(self.update(Update { gradients, samples, read: None }, None));
+            actions.extend(self.update(Update { gradients, samples, differences, read: None }, None));
         }
         actions
     }
@@ -153,19 +152,19 @@ impl Replica {
         let lambda = self.settings.delay_compensation;
         let read = self.read.get(&asker.member).filter(|(version, _)| *version == push.read);
         let read = read.map(|(_, values)| (lambda, Arc::clone(values)));
-        let update = Update { gradients: vec![gradient], samples: push.samples, read };
+        let update = Update { gradients: vec![gradient], samples: push.samples, differences: false, read };
         self.update(update, Some((asker, newest)))
     }
 
     /// Makes an update here and has the backup make it. `pushed` is told once it is safe.
     pub(super) fn update(&mut self, update: Update, pushed: Option<(Asker, u64)>) -> Vec<ReplicaAction> {
         let Some(values) = &mut self.values else { return Vec::new() };
-        let samples = update.samples;
+        let (samples, differences) = (update.samples, update.differences);
         let mean = values.apply(update);
         let version = values.newest.number;
         if let Part::Primary { backup: Some(backup) } = self.part {
             let samples = if mean.is_some() { samples } else { 0 };
-            let request = self.ask(Ask::Replicate { version, samples });
+            let request = self.ask(Ask::Replicate { version, samples, differences });
             self.unconfirmed.push_back(Unconfirmed { id: request.id, pushed });
             return vec![ReplicaAction::Ask { member: backup, request, arrays: mean.into_iter().collect() }];
         }

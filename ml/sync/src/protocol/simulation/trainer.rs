@@ -136,7 +136,10 @@ impl Trainer {
 
     fn next(&mut self, plan: &Plan, leads: bool) -> Next {
         if self.warm && leads && self.round < plan.warm_up {
-            return self.call(Doing::WarmingUp, Call::Step { samples: 1, loss: 0.0, alone: true });
+            return self.call(
+                Doing::WarmingUp,
+                Call::Step { samples: 1, loss: 0.0, alone: true, differences: false },
+            );
         }
         if self.warm {
             return self.call(Doing::Synchronising { warm: true }, Call::Synchronise);

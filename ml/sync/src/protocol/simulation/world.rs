@@ -742,7 +742,9 @@ impl World {
             }
         }
         process.trainer.doing = Doing::Stepping(lease);
-        let actions = process.member.begin(now, Call::Step { samples, loss: visits as f64, alone: false });
+        let actions = process
+            .member
+            .begin(now, Call::Step { samples, loss: visits as f64, alone: false, differences: false });
         self.do_member(key, actions);
     }
 }
