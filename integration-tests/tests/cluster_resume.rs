@@ -7,7 +7,11 @@ use crate::{
     program::{program, root},
 };
 use rustix::process::{Signal, kill_process};
-use std::{fs, path::Path, time::Duration};
+use std::{
+    fs,
+    path::Path,
+    time::{Duration, Instant},
+};
 
 #[test]
 fn a_restarted_driver_goes_on_at_once_also_with_another_number_of_ranks() {
@@ -28,6 +32,29 @@ fn a_restarted_driver_goes_on_at_once_also_with_another_number_of_ranks() {
     again.succeed();
     counting.assert_every_series_once_an_epoch();
     assert_eq!(counting.gang().len(), 3);
+}
+
+#[test]
+fn ranks_leave_a_driver_that_stays_away_with_a_checkpoint_and_for_good() {
+    let counting = Counting::new(
+        100_000,
+        "ranks => 2, checkpoint_every => 0, checkpoint_steps => 100000, hold_seconds => 5",
+    );
+    let cluster = Cluster::with_key(2);
+    let mut run = counting.start(&cluster.flags());
+    run.wait_for_epoch(1);
+    let job = counting.job();
+    assert_eq!((cluster.slots_used(), counting.checkpoints()), (2, Vec::new()));
+    kill_process(run.pid(), Signal::KILL).unwrap();
+    let since = Instant::now();
+    run.end();
+    wait_for("the slots to be free", || (cluster.slots_used() == 0).then_some(()));
+    println!("the ranks had left {:?} after their driver", since.elapsed());
+    // They hold out for as long as they were told, and are not started again to wait anew.
+    assert!(since.elapsed() > Duration::from_secs(4), "{:?}", since.elapsed());
+    assert!(since.elapsed() < Duration::from_secs(10), "{:?}", since.elapsed());
+    cluster.job("the job to be over", |listed| listed["id"] == job && listed["phase"] != "running");
+    assert!(!counting.checkpoints().is_empty(), "what was reached is kept");
 }
 
 #[test]
