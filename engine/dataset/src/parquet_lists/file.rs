@@ -161,7 +161,7 @@ impl Pages {
     fn wanted(&mut self, scan: &RunningScan, others: &RecordBatch, most: usize) -> Option<Vec<Range<usize>>> {
         if !scan.is_filtered() {
             let Range { start, end } = self.groups.rows()?;
-            return Some(vec![start..end.min(start + most)]);
+            return Some(Vec::from_iter([start..end.min(start + most)]));
         }
         let numbers = others.columns().last()?.as_primitive_opt::<Int64Type>()?.values();
         self.begin_with(usize::try_from(*numbers.first()?).ok()?);
