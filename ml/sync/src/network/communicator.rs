@@ -398,7 +398,8 @@ mod tests {
             Topology::ParameterService => in_process_gang(settings, ranks),
             Topology::Ring => {
                 settings.validate(ranks)?;
-                gang(security, ranks, Duration::from_secs_f64(settings.deadline_seconds))
+                // Connections must be there before anybody can be late.
+                gang(security, ranks, Duration::from_secs_f64(settings.deadline_seconds.max(1.0)))
                     .into_iter()
                     .map(|c| Ok(Box::new(Ring::try_new(c, settings)?) as Box<dyn GradientSync>))
                     .collect()
