@@ -229,6 +229,19 @@ mod tests {
     }
 
     #[test]
+    fn only_what_another_attempt_may_mend_is_the_machines_failure() {
+        use voxelflow_stage::Error::Sync;
+        let rank = voxelflow_sync::Rank(1);
+        let what = "the driver";
+        let late = voxelflow_sync::Error::Deadline { rank, seconds: 5.0, what, missing: what.into() };
+        assert_eq!(FailureCause::of(&Sync(late)), FailureCause::Consequence);
+        let reason = "connection reset".into();
+        let reset = voxelflow_sync::Error::Connection { peer: "rank 0".into(), what: "step", reason };
+        assert_eq!(FailureCause::of(&Sync(reset)), FailureCause::Machine);
+        assert_eq!(FailureCause::of(&Sync(voxelflow_sync::Error::Cancelled)), FailureCause::Cancelled);
+    }
+
+    #[test]
     fn a_row_of_something_else_is_refused() {
         let batch = row(Ending::Left).to_batch().unwrap();
         assert!(RankRow::of_batch(&batch.project(&[0, 1, 2, 3, 4]).unwrap()).is_err());
