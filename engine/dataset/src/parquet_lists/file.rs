@@ -161,7 +161,8 @@ impl Pages {
     fn wanted(&mut self, scan: &RunningScan, others: &RecordBatch, most: usize) -> Option<Vec<Range<usize>>> {
         if !scan.is_filtered() {
             let Range { start, end } = self.groups.rows()?;
-            return Some(Vec::from_iter([start..end.min(start + most)]));
+            let next = start..end.min(start + most);
+            return Some(vec![next]);
         }
         let numbers = others.columns().last()?.as_primitive_opt::<Int64Type>()?.values();
         self.begin_with(usize::try_from(*numbers.first()?).ok()?);
