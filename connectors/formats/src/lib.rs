@@ -20,6 +20,7 @@ pub mod gifti;
 pub mod mgh;
 pub mod nifti;
 pub mod npy;
+mod opening;
 pub mod sidecar;
 mod stored_values;
 pub mod table;

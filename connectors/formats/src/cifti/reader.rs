@@ -2,9 +2,9 @@
 
 use super::header::CiftiHeader;
 use crate::byte_stream::ByteStream;
+use crate::opening::open_checked;
 use crate::stored_values::StoredValues;
 use crate::{Error, Result};
-use std::fs::File;
 use std::io::Read;
 use std::ops::Range;
 use std::path::Path;
@@ -26,19 +26,12 @@ impl CiftiReader {
     /// [`Error::Open`], and those of [`Self::from_reader`]. A plain file that is shorter than its header says
     /// is refused here already.
     pub fn open(path: impl AsRef<Path>) -> Result<Self> {
-        let path = path.as_ref();
-        let name = path.display().to_string();
-        let file = File::open(path).map_err(|source| Error::Open { path: name.clone(), source })?;
-        let length = file.metadata().ok().filter(|m| m.is_file()).map(|m| m.len());
-        let reader = Self::from_reader(file, &name)?;
-        match length.filter(|&length| !reader.header.gzip && length < reader.header.end()) {
-            Some(offset) => Err(Error::Truncated {
-                path: name,
-                offset,
-                place: format!("the values of {} grayordinates", reader.grayordinates),
-            }),
-            None => Ok(reader),
-        }
+        open_checked(
+            path.as_ref(),
+            Self::from_reader,
+            |reader| (!reader.header.gzip).then(|| reader.header.end()),
+            |reader, _| format!("the values of {} grayordinates", reader.grayordinates),
+        )
     }
 
     /// Reads from `source`; `name` is its path or URL, for messages and to compare its ending with the content.

@@ -2,9 +2,9 @@
 
 use super::array::DataArray;
 use super::metadata::Metadata;
+use crate::opening::open;
 use crate::xml::{Element, Xml};
 use crate::{Error, Result};
-use std::fs::File;
 use std::io::Read;
 use std::path::Path;
 
@@ -57,9 +57,7 @@ impl GiftiReader {
     /// # Errors
     /// [`Error::Open`], and those of [`Self::from_reader`].
     pub fn open(path: impl AsRef<Path>) -> Result<Self> {
-        let path = path.as_ref();
-        let name = path.display().to_string();
-        let file = File::open(path).map_err(|source| Error::Open { path: name.clone(), source })?;
+        let (file, name) = open(path.as_ref())?;
         Self::from_reader(file, &name)
     }
 

@@ -4,9 +4,9 @@ use super::header::MghHeader;
 use crate::byte_stream::ByteStream;
 use crate::datatype::Endian;
 use crate::nifti::PLAUSIBLE_T_R;
+use crate::opening::open_checked;
 use crate::stored_values::StoredValues;
 use crate::{Error, Result};
-use std::fs::File;
 use std::io::Read;
 use std::path::Path;
 
@@ -28,18 +28,12 @@ impl MghReader {
     /// [`Error::Open`], and those of [`Self::from_reader`]. A plain `.mgh` that is shorter than its header says
     /// is refused here already.
     pub fn open(path: impl AsRef<Path>) -> Result<Self> {
-        let path = path.as_ref();
-        let name = path.display().to_string();
-        let file = File::open(path).map_err(|source| Error::Open { path: name.clone(), source })?;
-        let length = file.metadata().ok().filter(|m| m.is_file()).map(|m| m.len());
-        let reader = Self::from_reader(file, &name)?;
-        match length.filter(|&length| !reader.header.gzip && length < reader.header.end()) {
-            Some(offset) => {
-                let place = format!("{} frame(s) of {} values", reader.header.frames, reader.header.values());
-                Err(Error::Truncated { path: name, offset, place })
-            }
-            None => Ok(reader),
-        }
+        open_checked(
+            path.as_ref(),
+            Self::from_reader,
+            |reader| (!reader.header.gzip).then(|| reader.header.end()),
+            |reader, _| format!("{} frame(s) of {} values", reader.header.frames, reader.header.values()),
+        )
     }
 
     /// Reads from `source`; `name` is its path or URL, for messages and to compare its ending with the content.

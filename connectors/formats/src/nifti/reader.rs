@@ -3,10 +3,10 @@
 use super::affine::XformPolicy;
 use super::header::NiftiHeader;
 use super::layout::Layout;
+use crate::Result;
 use crate::byte_stream::ByteStream;
+use crate::opening::open_checked;
 use crate::stored_values::StoredValues;
-use crate::{Error, Result};
-use std::fs::File;
 use std::io::Read;
 use std::path::Path;
 
@@ -38,25 +38,22 @@ impl NiftiReader {
     /// Opens `path`.
     ///
     /// # Errors
-    /// [`Error::Open`] when it cannot be opened, and those of [`Self::from_reader`]. A plain `.nii` that
+    /// [`crate::Error::Open`] when it cannot be opened, and those of [`Self::from_reader`]. A plain `.nii` that
     /// is shorter than its header says is refused here already.
     pub fn open_with(path: impl AsRef<Path>, options: &ReadOptions) -> Result<Self> {
-        let path = path.as_ref();
-        let name = path.display().to_string();
-        let file = File::open(path).map_err(|source| Error::Open { path: name.clone(), source })?;
-        let length = file.metadata().ok().filter(|m| m.is_file()).map(|m| m.len());
-        let reader = Self::from_reader(file, &name, options)?;
-        match length.filter(|&length| !reader.header.gzip && length < reader.end()) {
-            Some(offset) => Err(Error::Truncated { path: name, offset, place: reader.place_of(offset) }),
-            None => Ok(reader),
-        }
+        open_checked(
+            path.as_ref(),
+            |file, name| Self::from_reader(file, name, options),
+            |reader| (!reader.header.gzip).then(|| reader.end()),
+            |reader, offset| reader.place_of(offset),
+        )
     }
 
     /// Reads from `source`, such as the body of a download; `name` is its path or URL, for messages
     /// and to compare its ending with the content.
     ///
     /// # Errors
-    /// Every variant of [`Error`] that is about reading: the header is read and judged here.
+    /// Every variant of [`crate::Error`] that is about reading: the header is read and judged here.
     pub fn from_reader(
         source: impl Read + Send + 'static,
         name: &str,
@@ -83,7 +80,7 @@ impl NiftiReader {
     /// right.
     ///
     /// # Errors
-    /// [`Error::Truncated`], [`Error::Gzip`], [`Error::Read`].
+    /// [`crate::Error::Truncated`], [`crate::Error::Gzip`], [`crate::Error::Read`].
     pub fn next_volume(&mut self, into: &mut Vec<f32>) -> Result<bool> {
         into.clear();
         if self.next >= self.header.volumes {

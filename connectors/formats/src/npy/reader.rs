@@ -1,12 +1,12 @@
 //! Reads an array, whole or a row at a time.
 
 use super::header::NpyHeader;
+use crate::Result;
 use crate::byte_stream::ByteStream;
 use crate::datatype::Value;
 use crate::dimension_order::row_order;
+use crate::opening::open_checked;
 use crate::stored_values::StoredValues;
-use crate::{Error, Result};
-use std::fs::File;
 use std::io::Read;
 use std::path::Path;
 
@@ -23,26 +23,23 @@ impl NpyReader {
     /// Opens `path`.
     ///
     /// # Errors
-    /// [`Error::Open`], and those of [`Self::from_reader`].
+    /// [`crate::Error::Open`], and those of [`Self::from_reader`].
     pub fn open(path: impl AsRef<Path>) -> Result<Self> {
-        let path = path.as_ref();
-        let name = path.display().to_string();
-        let file = File::open(path).map_err(|source| Error::Open { path: name.clone(), source })?;
-        let length = file.metadata().ok().filter(|m| m.is_file()).map(|m| m.len());
-        let reader = Self::from_reader(file, &name)?;
-        let header = &reader.header;
-        let end = header.values_offset + (header.values() * header.data_type.size()) as u64;
-        match length.filter(|&length| !reader.values.is_gzip() && length < end) {
-            Some(offset) => Err(Error::Truncated { path: name, offset, place: "the array".into() }),
-            None => Ok(reader),
-        }
+        let end =
+            |header: &NpyHeader| header.values_offset + (header.values() * header.data_type.size()) as u64;
+        open_checked(
+            path.as_ref(),
+            Self::from_reader,
+            |reader| (!reader.values.is_gzip()).then(|| end(&reader.header)),
+            |_, _| "the array".into(),
+        )
     }
 
     /// Reads from `source`; `name` is its path or URL, for messages.
     ///
     /// # Errors
-    /// [`Error::Header`] for another kind of file or an array that is not of integers, floats or truth values;
-    /// [`Error::Truncated`], [`Error::Gzip`], [`Error::Read`].
+    /// [`crate::Error::Header`] for another kind of file or an array that is not of integers, floats or truth values;
+    /// [`crate::Error::Truncated`], [`crate::Error::Gzip`], [`crate::Error::Read`].
     pub fn from_reader(source: impl Read + Send + 'static, name: &str) -> Result<Self> {
         let mut stream = ByteStream::try_new(Box::new(source), name)?;
         let header = NpyHeader::read(&mut stream)?;
@@ -60,7 +57,7 @@ impl NpyReader {
     /// order. False, and `into` empty, after the last.
     ///
     /// # Errors
-    /// [`Error::Truncated`], [`Error::Gzip`], [`Error::Read`].
+    /// [`crate::Error::Truncated`], [`crate::Error::Gzip`], [`crate::Error::Read`].
     pub fn next_row<T: Value>(&mut self, into: &mut Vec<T>) -> Result<bool> {
         into.clear();
         let rows = self.rows();

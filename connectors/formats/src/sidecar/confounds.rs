@@ -2,7 +2,7 @@
 
 use super::keys::Keys;
 use crate::Result;
-use crate::table::open;
+use crate::opening::open;
 use std::collections::BTreeMap;
 use std::io::Read;
 use std::path::Path;

@@ -2,7 +2,7 @@
 
 use super::keys::Keys;
 use crate::nifti::{NiftiHeader, PLAUSIBLE_T_R};
-use crate::table::open;
+use crate::opening::open;
 use crate::{Error, Result};
 use std::io::Read;
 use std::path::Path;

@@ -1,7 +1,8 @@
 //! Confounds: one row per volume, one column of numbers per regressor.
 
-use super::tsv::{Table, open};
+use super::tsv::Table;
 use crate::Result;
+use crate::opening::open;
 use std::io::Read;
 use std::path::Path;
 

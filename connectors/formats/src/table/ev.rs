@@ -1,7 +1,7 @@
 //! FSL's explanatory variables in three columns, as in the `EVs` folders of the Human Connectome Project.
 
 use super::number_lines::NumberLines;
-use super::tsv::open;
+use crate::opening::open;
 use crate::{Error, Result};
 use std::io::Read;
 use std::path::Path;

@@ -1,7 +1,8 @@
 //! Events: what happened when, in seconds from the run's first stored volume.
 
-use super::tsv::{Table, open};
+use super::tsv::Table;
 use crate::Result;
+use crate::opening::open;
 use std::io::Read;
 use std::path::Path;
 

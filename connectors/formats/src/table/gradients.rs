@@ -1,7 +1,7 @@
 //! The b-values and directions of a diffusion-weighted run, `.bval` and `.bvec`.
 
 use super::number_lines::NumberLines;
-use super::tsv::open;
+use crate::opening::open;
 use crate::{Error, Result};
 use std::io::Read;
 use std::path::Path;

@@ -26,5 +26,4 @@ pub use events::{Event, Events};
 pub use gradients::Gradients;
 pub use movement::MovementRegressors;
 pub use tsv::Table;
-pub(crate) use tsv::open;
 pub use unnamed::UnnamedColumns;

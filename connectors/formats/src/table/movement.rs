@@ -1,8 +1,8 @@
 //! `Movement_Regressors.txt` of the Human Connectome Project's minimal preprocessing.
 
 use super::number_lines::NumberLines;
-use super::tsv::open;
 use crate::Result;
+use crate::opening::open;
 use std::io::Read;
 use std::path::Path;
 

@@ -1,8 +1,8 @@
 //! A tab-separated table with a header line, as BIDS has it.
 
+use crate::opening::open;
 use crate::{Error, Result};
 use csv::{ErrorKind, ReaderBuilder, StringRecord, Terminator};
-use std::fs::File;
 use std::io::Read;
 use std::path::Path;
 
@@ -243,13 +243,6 @@ impl Table {
     fn line(&self, line: u64, reason: String) -> Error {
         Error::Line { path: self.path.clone(), line, reason }
     }
-}
-
-/// Opens a file, and its name for messages.
-pub(crate) fn open(path: &Path) -> Result<(File, String)> {
-    let name = path.display().to_string();
-    let file = File::open(path).map_err(|source| Error::Open { path: name.clone(), source })?;
-    Ok((file, name))
 }
 
 /// `n/a`, and the NaN that programs write for it.

@@ -1,8 +1,8 @@
 //! Columns of numbers without names, such as the confounds that some pipelines write as `.txt` or `.1D`.
 
 use super::number_lines::NumberLines;
-use super::tsv::open;
 use crate::Result;
+use crate::opening::open;
 use std::io::Read;
 use std::path::Path;
 
