@@ -1,13 +1,16 @@
 //! Checkpoints of a training run, whole or absent.
 //!
 //! ```text
-//!   state-0000200.safetensors   parameters, and each vector of the optimizer, under the names of the model
-//!   round-0000200.json          manifest: position, configuration, seed, blake3 of the state; written last
+//!   state-0000200-1f0c….safetensors   parameters, and each vector of the optimizer, under the names of the model
+//!   round-0000200.json                manifest: position, configuration, seed, blake3 of the state; written last
 //! ```
-//! Both are written under a temporary name, flushed to disk and renamed. A manifest whose state is missing or has
-//! another hash is passed over, so a crash at any moment leaves the previous checkpoint valid. Names are global, and
-//! a position says what is left of an epoch block by block, so a run may go on with another number of ranks.
+//! Both are written under a temporary name of their own, flushed to disk and renamed. A manifest whose state is missing
+//! or has another hash is passed over, so a crash at any moment leaves the previous checkpoint valid. Names are global,
+//! and a position says what is left of an epoch block by block, so a run may go on with another number of ranks.
 //! A thread of its own writes while training goes on; what it failed at is told by the next call.
+//!
+//! A leader that hung while it wrote may go on when another one leads and has written later checkpoints. So no two
+//! writers share a name (a state's has part of its hash), and one that is late removes nothing that is valid.
 
 use crate::parameters::{ParameterLayout, to_safetensors};
 use safetensors::SafeTensors;
@@ -18,6 +21,7 @@ use std::{
     path::{Path, PathBuf},
     thread::JoinHandle,
 };
+use tempfile::NamedTempFile;
 use voxelflow_stage::{Error, History, Result, TrainSettings};
 use voxelflow_sync::{OptimizerState, Position};
 
@@ -140,10 +144,10 @@ impl CheckpointFolder {
             blake3: blake3::hash(&state).to_hex().to_string(),
             history: checkpoint.history.clone(),
         };
-        let manifest = serde_json::to_vec_pretty(&manifest).map_err(|e| failed(&self.folder, &e))?;
+        let text = serde_json::to_vec_pretty(&manifest).map_err(|e| failed(&self.folder, &e))?;
         let round = checkpoint.position.round;
-        write_whole(&self.state(round), &state)?;
-        write_whole(&self.manifest(round), &manifest)?;
+        write_whole(&self.state(round, &manifest.blake3), &state)?;
+        write_whole(&self.manifest(round), &text)?;
         self.prune(round)
     }
 
@@ -160,7 +164,7 @@ impl CheckpointFolder {
 
     fn read(&self, round: u64) -> Option<Checkpoint> {
         let manifest = self.own_manifest(round)?;
-        let state = fs::read(self.state(round)).ok()?;
+        let state = fs::read(self.state(round, &manifest.blake3)).ok()?;
         if blake3::hash(&state).to_hex().as_str() != manifest.blake3 {
             return None;
         }
@@ -179,37 +183,43 @@ impl CheckpointFolder {
         })
     }
 
-    fn prune(&self, newest: u64) -> Result<()> {
+    /// Leaves the newest valid ones up to what was just written at `written`, and those that another leader wrote
+    /// after it.
+    fn prune(&self, written: u64) -> Result<()> {
         let mut rounds = self.rounds()?;
-        // What lies ahead of a run that was resumed belongs to another configuration.
-        rounds.retain(|round| *round != newest);
-        rounds.sort_unstable_by_key(|round| std::cmp::Reverse((*round < newest, *round)));
-        for round in rounds.into_iter().skip(self.keep - 1) {
-            for path in [self.manifest(round), self.state(round)] {
-                match fs::remove_file(&path) {
-                    Err(e) if e.kind() != std::io::ErrorKind::NotFound => return Err(failed(&path, &e)),
-                    _ => {}
-                }
+        rounds.sort_unstable_by_key(|round| std::cmp::Reverse(*round));
+        // What lies ahead and is not valid belongs to another configuration, or was damaged when this run resumed.
+        let (ahead, behind): (Vec<u64>, Vec<u64>) = rounds.into_iter().partition(|round| *round > written);
+        let gone = ahead.into_iter().filter(|round| self.read(*round).is_none());
+        let gone: Vec<u64> = gone.chain(behind.into_iter().skip(self.keep)).collect();
+        for round in &gone {
+            remove(&self.manifest(*round))?;
+        }
+        for name in self.names()? {
+            let round = name.strip_prefix("state-").and_then(|rest| rest.split('-').next()?.parse().ok());
+            if round.is_some_and(|round| gone.contains(&round)) {
+                remove(&self.folder.join(name))?;
             }
         }
         Ok(())
     }
 
     fn rounds(&self) -> Result<Vec<u64>> {
-        let entries = match fs::read_dir(&self.folder) {
-            Ok(entries) => entries,
-            Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
-            Err(e) => return Err(failed(&self.folder, &e)),
-        };
-        let round = |entry: std::io::Result<fs::DirEntry>| -> Option<u64> {
-            let name = entry.ok()?.file_name().into_string().ok()?;
-            name.strip_prefix("round-")?.strip_suffix(".json")?.parse().ok()
-        };
-        Ok(entries.filter_map(round).collect())
+        let round = |name: String| name.strip_prefix("round-")?.strip_suffix(".json")?.parse().ok();
+        Ok(self.names()?.into_iter().filter_map(round).collect())
     }
 
-    fn state(&self, round: u64) -> PathBuf {
-        self.folder.join(format!("state-{round:07}.safetensors"))
+    /// Names of the files in the folder.
+    fn names(&self) -> Result<Vec<String>> {
+        match fs::read_dir(&self.folder) {
+            Ok(entries) => Ok(entries.filter_map(|e| e.ok()?.file_name().into_string().ok()).collect()),
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(Vec::new()),
+            Err(e) => Err(failed(&self.folder, &e)),
+        }
+    }
+
+    fn state(&self, round: u64, hash: &str) -> PathBuf {
+        self.folder.join(format!("state-{round:07}-{}.safetensors", hash.get(..16).unwrap_or(hash)))
     }
 
     fn manifest(&self, round: u64) -> PathBuf {
@@ -217,15 +227,22 @@ impl CheckpointFolder {
     }
 }
 
+fn remove(path: &Path) -> Result<()> {
+    match fs::remove_file(path) {
+        Err(e) if e.kind() != std::io::ErrorKind::NotFound => Err(failed(path, &e)),
+        _ => Ok(()),
+    }
+}
+
 /// Writes a file under a temporary name, flushes it to disk and renames it.
 fn write_whole(path: &Path, bytes: &[u8]) -> Result<()> {
-    let temporary = path.with_extension("partial");
     let write = || -> std::io::Result<()> {
-        let mut file = File::create(&temporary)?;
+        let folder = path.parent().unwrap_or(Path::new("."));
+        let mut file = NamedTempFile::with_prefix_in(".partial-", folder)?;
         file.write_all(bytes)?;
-        file.sync_all()?;
-        fs::rename(&temporary, path)?;
-        path.parent().map_or(Ok(()), |folder| File::open(folder)?.sync_all())
+        file.as_file().sync_all()?;
+        file.persist(path)?;
+        File::open(folder)?.sync_all()
     };
     write().map_err(|e| failed(path, &e))
 }
@@ -253,6 +270,10 @@ mod tests {
             optimizer: OptimizerState { vectors: vec![("sum_of_squares".into(), values(0.5))], steps: round },
             history: History { initial_loss: 2.5 + round as f64, ..History::default() },
         }
+    }
+
+    fn state(run: &Checkpoints, round: u64) -> PathBuf {
+        run.folder.state(round, &run.folder.own_manifest(round).unwrap().blake3)
     }
 
     fn run(folder: &Path, configuration: &str) -> Checkpoints {
@@ -288,12 +309,12 @@ mod tests {
         assert_eq!(other.newest().unwrap(), None);
         assert_eq!(other.history(9), None);
 
-        let mut bytes = fs::read(own.folder.state(2)).unwrap();
+        let mut bytes = fs::read(state(&own, 2)).unwrap();
         *bytes.last_mut().unwrap() ^= 1;
-        fs::write(own.folder.state(2), &bytes).unwrap();
+        fs::write(state(&own, 2), &bytes).unwrap();
         assert_eq!(own.newest().unwrap(), Some(checkpoint(1)));
 
-        fs::remove_file(own.folder.state(1)).unwrap();
+        fs::remove_file(state(&own, 1)).unwrap();
         assert_eq!(own.newest().unwrap(), None);
         fs::write(own.folder.manifest(1), b"{").unwrap();
         assert_eq!(own.newest().unwrap(), None);
@@ -301,6 +322,50 @@ mod tests {
         // A new run in a folder with leftovers keeps its own.
         other.write(checkpoint(1)).unwrap();
         assert_eq!(other.newest().unwrap(), Some(checkpoint(1)));
+    }
+
+    #[test]
+    fn a_leader_that_hung_removes_nothing_of_the_one_that_followed() {
+        let folder = tempfile::tempdir().unwrap();
+        let (mut hung, mut next) = (run(folder.path(), "c0"), run(folder.path(), "c0"));
+        for round in [10, 20] {
+            hung.write(checkpoint(round)).unwrap();
+        }
+        hung.flush().unwrap();
+        for round in [30, 40] {
+            next.write(checkpoint(round)).unwrap();
+        }
+        next.flush().unwrap();
+        // Late, with other values than those that the next leader took up.
+        hung.write(Checkpoint { parameters: vec![0.5; 9], ..checkpoint(30) }).unwrap();
+        hung.write(checkpoint(20)).unwrap();
+        assert_eq!(hung.newest().unwrap(), Some(checkpoint(40)));
+        next.write(checkpoint(50)).unwrap();
+        assert_eq!(next.newest().unwrap(), Some(checkpoint(50)));
+        let mut rounds = next.folder.rounds().unwrap();
+        rounds.sort_unstable();
+        assert_eq!(rounds, [40, 50]);
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 4);
+    }
+
+    #[test]
+    fn two_leaders_may_write_the_same_round_at_once() {
+        let folder = tempfile::tempdir().unwrap();
+        let writers: Vec<_> = (0..4)
+            .map(|n| {
+                let mut run = run(folder.path(), "c0");
+                std::thread::spawn(move || {
+                    for round in 1..30 {
+                        run.write(Checkpoint { parameters: vec![n as f32; 9], ..checkpoint(round) }).unwrap();
+                    }
+                    run.flush()
+                })
+            })
+            .collect();
+        for writer in writers {
+            writer.join().unwrap().unwrap();
+        }
+        assert_eq!(run(folder.path(), "c0").newest().unwrap().unwrap().position.round, 29);
     }
 
     #[test]
