@@ -1,16 +1,18 @@
-//! Confounds of a run as `clean` takes them: a table with named columns, or movement regressors of the HCP pipelines.
+//! Confounds of a run as `clean` takes them: a table with named columns, movement regressors of the HCP pipelines, or
+//! columns of numbers without names.
 
 use crate::{Error, Result, Stores};
 use std::collections::BTreeMap;
 use voxelflow_formats::sidecar::{ConfoundNote, ConfoundsSidecar};
-use voxelflow_formats::table::{Confounds, MovementRegressors};
+use voxelflow_formats::table::{Confounds, MovementRegressors, UnnamedColumns};
 use voxelflow_signal::ConfoundTable;
 use voxelflow_signal::confounds::CompcorComponent;
 use voxelflow_stage::RunFiles;
 
 /// Reads the confounds of a run, and which components of CompCor its sidecars list as retained.
 ///
-/// Movement regressors get the squares that fMRIPrep's tables have, so that the same strategies serve both.
+/// `.tsv` files name their columns; those of `Movement_Regressors.txt` are known, and those of other `.txt` and `.1D`
+/// files are called `column_01` and so on. Movement regressors get the squares that fMRIPrep's tables have, so that the same strategies serve both.
 ///
 /// # Errors
 /// A run without confounds; a file that is not there or cannot be read.
@@ -25,9 +27,14 @@ pub fn read_confounds(run: &RunFiles, stores: &Stores) -> Result<(ConfoundTable,
     let bytes = stores
         .read_if_there(path)?
         .ok_or_else(|| missing(path, "the confounds file is not there any more"))?;
-    let columns = match path.ends_with(".txt") {
-        true => movement(&MovementRegressors::from_reader(bytes.as_slice(), path)?),
-        false => named(&Confounds::from_reader(bytes.as_slice(), path)?),
+    let columns = match path.rsplit('/').next() {
+        Some(name) if name.ends_with(".txt") && name.contains("Movement_Regressors") => {
+            movement(&MovementRegressors::from_reader(bytes.as_slice(), path)?)
+        }
+        Some(name) if name.ends_with(".txt") || name.ends_with(".1D") => {
+            unnamed(UnnamedColumns::from_reader(bytes.as_slice(), path)?)
+        }
+        _ => named(&Confounds::from_reader(bytes.as_slice(), path)?),
     };
     let table = ConfoundTable::try_new(columns)
         .map_err(|e| Error::Image { path: path.clone(), reason: e.to_string() })?;
@@ -53,6 +60,15 @@ fn named(confounds: &Confounds) -> Vec<Column> {
         (name.clone(), values.iter().map(|x| (!x.is_nan()).then_some(*x)).collect())
     };
     confounds.names().iter().map(column).collect()
+}
+
+/// Columns without names are called `column_01`, `column_02` … so that `column_*` takes them all.
+fn unnamed(numbers: UnnamedColumns) -> Vec<Column> {
+    let width = numbers.columns.len().to_string().len().max(2);
+    let column = |(at, values): (usize, Vec<f64>)| {
+        (format!("column_{:0width$}", at + 1), values.into_iter().map(Some).collect())
+    };
+    numbers.columns.into_iter().enumerate().map(column).collect()
 }
 
 fn movement(regressors: &MovementRegressors) -> Vec<Column> {

@@ -29,7 +29,7 @@ impl Image {
     pub fn probe(location: &str, options: &NiftiOptions, stores: &Stores) -> Result<Self> {
         let t_r = match options.t_r {
             Some(t_r) => Some(t_r),
-            None => sidecar_t_r(location, stores)?,
+            None => sidecar_t_r(without_extension(location), stores)?,
         };
         let keys = options.keys().or(RunKeys::of(Path::new(location)));
         Self::of_run(location, keys, t_r, None, stores)
@@ -167,9 +167,10 @@ pub(crate) fn grid_difference(a: &Grid, b: &Grid) -> Option<String> {
     ))
 }
 
-/// `RepetitionTime` of the JSON file beside an image, which outranks the header.
-fn sidecar_t_r(image: &str, stores: &Stores) -> Result<Option<f64>> {
-    let sidecar = format!("{}.json", without_extension(image));
+/// `RepetitionTime` of the JSON file beside an image, which outranks the header; `stem` is its location without
+/// extension.
+pub(crate) fn sidecar_t_r(stem: &str, stores: &Stores) -> Result<Option<f64>> {
+    let sidecar = format!("{stem}.json");
     let Some(bytes) = stores.read_if_there(&sidecar)? else { return Ok(None) };
     Ok(Sidecar::from_reader(bytes.as_slice(), &sidecar)?.repetition_time)
 }

@@ -1,8 +1,24 @@
-//! Which images a location names: a file, a folder, or a glob.
+//! Which files a location names: a file, a folder, or a glob, on this machine or in a store.
 
 use crate::{Error, Result, Stores, stores::without_extension};
 use std::path::Path;
 use voxelflow_storage::Place;
+
+/// What is looked for.
+pub(crate) struct Wanted {
+    /// In messages: `.nii or .nii.gz image`.
+    pub what: &'static str,
+    /// Endings of names.
+    pub endings: &'static [&'static str],
+    /// Of those in a folder, the ones that are meant.
+    pub choose: fn(Vec<&str>) -> Vec<&str>,
+}
+
+impl Wanted {
+    fn fits(&self, path: &str) -> bool {
+        self.endings.iter().any(|ending| path.ends_with(ending))
+    }
+}
 
 /// The images of `location`, sorted: paths or URLs.
 ///
@@ -13,18 +29,29 @@ use voxelflow_storage::Place;
 /// # Errors
 /// [`Error::Location`] when nothing is there.
 pub(crate) fn find_images(location: &str, stores: &Stores) -> Result<Vec<String>> {
+    let wanted = Wanted { what: ".nii or .nii.gz image", endings: &[".nii", ".nii.gz"], choose };
+    find_files(location, &wanted, stores)
+}
+
+/// The files of `location` that are wanted, sorted: paths or URLs. A file of this machine that is named is taken
+/// whatever its ending.
+///
+/// # Errors
+/// [`Error::Location`] when nothing is there.
+pub(crate) fn find_files(location: &str, wanted: &Wanted, stores: &Stores) -> Result<Vec<String>> {
     let path = match Place::parse(location)? {
-        Place::Remote(_) if is_image(location) => return Ok(vec![location.to_owned()]),
-        Place::Remote(_) => return in_folder(location, stores),
+        Place::Remote(_) if is_pattern(location) => return matching(location, wanted, stores),
+        Place::Remote(_) if wanted.fits(location) => return Ok(vec![location.to_owned()]),
+        Place::Remote(_) => return in_folder(location, wanted, stores),
         Place::Local(path) => path,
     };
     if path.is_file() {
         return Ok(vec![text(&path)?]);
     }
     if path.is_dir() {
-        return in_folder(location, stores);
+        return in_folder(location, wanted, stores);
     }
-    if !location.contains(['*', '?', '[']) {
+    if !is_pattern(location) {
         return fail(
             location,
             match path.parent() {
@@ -38,27 +65,54 @@ pub(crate) fn find_images(location: &str, stores: &Stores) -> Result<Vec<String>
     let pattern = path.to_string_lossy().into_owned();
     let found = match glob::glob(&pattern) {
         Ok(found) => found,
-        Err(e) => return fail(location, format!("the pattern is wrong at character {}: {}", e.pos, e.msg)),
+        Err(e) => return fail(location, bad_pattern(&e)),
     };
-    let mut images = Vec::new();
+    let mut files = Vec::new();
     for path in found.flatten().filter(|path| path.is_file()) {
-        images.push(text(&path)?);
+        files.push(text(&path)?);
     }
-    images.retain(|image| is_image(image));
-    images.sort();
-    if images.is_empty() {
-        fail(location, "no .nii or .nii.gz image matches the pattern".into())
-    } else {
-        Ok(images)
+    files.retain(|file| wanted.fits(file));
+    files.sort();
+    some(files, location, wanted)
+}
+
+fn is_pattern(location: &str) -> bool {
+    location.contains(['*', '?', '['])
+}
+
+fn bad_pattern(e: &glob::PatternError) -> String {
+    format!("the pattern is wrong at character {}: {}", e.pos, e.msg)
+}
+
+fn some(files: Vec<String>, location: &str, wanted: &Wanted) -> Result<Vec<String>> {
+    match files.is_empty() {
+        true => fail(location, format!("no {} matches the pattern", wanted.what)),
+        false => Ok(files),
     }
 }
 
-fn in_folder(location: &str, stores: &Stores) -> Result<Vec<String>> {
+/// Objects of a store that a pattern names: of those under its folder without special characters.
+fn matching(location: &str, wanted: &Wanted, stores: &Stores) -> Result<Vec<String>> {
+    let plain = location.split(['*', '?', '[']).next().unwrap_or(location);
+    let folder = plain.rsplit_once('/').map_or(plain, |(folder, _)| folder);
+    let pattern = match glob::Pattern::new(location[folder.len()..].trim_start_matches('/')) {
+        Ok(pattern) => pattern,
+        Err(e) => return fail(location, bad_pattern(&e)),
+    };
+    let options = glob::MatchOptions { require_literal_separator: true, ..glob::MatchOptions::new() };
+    let listing = stores.list(folder)?;
+    let paths =
+        listing.paths().iter().filter(|path| wanted.fits(path) && pattern.matches_with(path, options));
+    some(paths.map(|path| listing.location_of(path)).collect(), location, wanted)
+}
+
+fn in_folder(location: &str, wanted: &Wanted, stores: &Stores) -> Result<Vec<String>> {
     let listing = stores.list(location)?;
-    let images = choose(listing.paths().iter().map(String::as_str).filter(|path| is_image(path)).collect());
-    match images.is_empty() {
-        true => fail(location, "the folder holds no .nii or .nii.gz image".into()),
-        false => Ok(images.into_iter().map(|path| listing.location_of(path)).collect()),
+    let files = listing.paths().iter().map(String::as_str).filter(|path| wanted.fits(path)).collect();
+    let files = (wanted.choose)(files);
+    match files.is_empty() {
+        true => fail(location, format!("the folder holds no {}", wanted.what)),
+        false => Ok(files.into_iter().map(|path| listing.location_of(path)).collect()),
     }
 }
 
@@ -80,10 +134,6 @@ fn choose(mut images: Vec<&str>) -> Vec<&str> {
         images.retain(|path| !ends(path, "_mask"));
     }
     images
-}
-
-fn is_image(path: &str) -> bool {
-    path.ends_with(".nii") || path.ends_with(".nii.gz")
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! What a folder of BIDS derivatives or of the HCP pipelines would give as a table, and what is wrong with it.
 
-use crate::{Error, Result, Stores};
+use crate::{Result, Stores};
 use voxelflow_formats::bids::{
     BidsDataset, BidsRun, BoldKind, EventFiles, HcpQuery, Problem, Role, select_hcp_runs, select_runs,
     variants_of,
@@ -137,7 +137,7 @@ fn read_header(location: &str, t_r: Option<f64>) -> Result<Option<(Shape, Option
     let header = reader.header();
     let t_r = match t_r {
         Some(t_r) => Some(t_r),
-        None => header.t_r().map_err(Error::from)?,
+        None => header.t_r()?,
     };
     Ok(Some(((header.shape, header.volumes), t_r)))
 }

@@ -1,7 +1,6 @@
 //! Which voxels of an image become rows.
 
-use crate::{Error, Image, Result, Stores, image::grid_difference};
-use voxelflow_formats::NiftiHeader;
+use crate::{Error, Image, Result, Stores, image::grid_difference, image_reader::ImageHeader};
 use voxelflow_signal::{EpiMask, compute_epi_mask};
 use voxelflow_storage::Place;
 
@@ -50,7 +49,7 @@ impl Mask {
     /// As [`Self::check`]; [`Error::Image`] when it is empty.
     pub fn from_file(location: &str, image: &Image, stores: &Stores) -> Result<Self> {
         let mut reader = stores.open_image(location)?;
-        fits(location, reader.header(), image)?;
+        fits(location, &reader.header(), image)?;
         let mut volume = Vec::new();
         reader.next_volume(&mut volume)?;
         let set = |x: f32| x != 0.0 && !x.is_nan();
@@ -67,7 +66,7 @@ impl Mask {
     /// # Errors
     /// [`Error::Grid`] when it does not lie on the grid of `image`; [`Error::Image`] when it has several volumes.
     pub fn check(location: &str, image: &Image, stores: &Stores) -> Result<()> {
-        fits(location, stores.open_image(location)?.header(), image)
+        fits(location, &stores.open_image(location)?.header(), image)
     }
 
     /// The brain in `mean`, the mean of `image`'s volumes.
@@ -91,7 +90,7 @@ impl Mask {
     }
 }
 
-fn fits(location: &str, header: &NiftiHeader, image: &Image) -> Result<()> {
+fn fits(location: &str, header: &ImageHeader<'_>, image: &Image) -> Result<()> {
     if header.volumes != 1 {
         let reason = format!("a mask has one volume, this image has {}", header.volumes);
         return Err(Error::Image { path: location.into(), reason });

@@ -4,7 +4,7 @@
 use crate::image_files::find_images;
 use crate::mask::{Mask, MaskChoice};
 use crate::series_rows::schema;
-use crate::{Error, Image, NiftiExec, NiftiOptions, Result, Stores};
+use crate::{Error, Image, NiftiExec, NiftiOptions, Result, Stores, nifti_exec::ImageRows};
 use arrow::datatypes::SchemaRef;
 use async_trait::async_trait;
 use datafusion::catalog::{Session, TableProvider};
@@ -65,20 +65,29 @@ impl NiftiTable {
     /// A location without images; an unknown option; an image that cannot be read; images (or a mask)
     /// of different grids, lengths or repetition times. Each names the files.
     pub fn try_new<S: AsRef<str>>(locations: &[S], options: &Options, stores: &Stores) -> Result<Self> {
+        let mut images = Vec::new();
+        for location in locations {
+            images.extend(find_images(location.as_ref(), stores)?);
+        }
+        Self::of_named(&locations_text(locations), &images, options, stores)
+    }
+
+    /// Opens images, as [`NiftiTable::try_new`]; `location` is what was written.
+    pub(crate) fn of_named(
+        location: &str,
+        named: &[String],
+        options: &Options,
+        stores: &Stores,
+    ) -> Result<Self> {
         let options = NiftiOptions::parse(options)?;
         if MaskChoice::parse(&options.mask)? == MaskChoice::Brain {
             let reason = "mask 'brain' is for tables of BIDS and HCP folders, which know the mask of every run: give \
                           the path of a mask, 'auto' or 'none'";
-            return Err(Error::Location { location: locations_text(locations), reason: reason.into() });
+            return Err(Error::Location { location: location.into(), reason: reason.into() });
         }
-        let mut images: Vec<Image> = Vec::new();
-        for location in locations {
-            for image in find_images(location.as_ref(), stores)? {
-                images.push(Image::probe(&image, &options, stores)?);
-            }
-        }
-        let location = locations_text(locations);
-        let (runs, history) = (Vec::new(), Vec::new());
+        let images =
+            named.iter().map(|image| Image::probe(image, &options, stores)).collect::<Result<_>>()?;
+        let (location, runs, history) = (location.to_owned(), Vec::new(), Vec::new());
         Self::of_images(Parts { location, images, options, runs, history, stores: stores.clone() })
     }
 
@@ -226,6 +235,7 @@ impl TableProvider for NiftiTable {
         _: &[Expr],
         limit: Option<usize>,
     ) -> PlanResult<Arc<dyn ExecutionPlan>> {
-        Ok(Arc::new(NiftiExec::try_new(Arc::clone(&self.source), projection, limit)?))
+        let rows = ImageRows::try_new(Arc::clone(&self.source), projection, limit)?;
+        Ok(Arc::new(NiftiExec::new(rows, None)))
     }
 }

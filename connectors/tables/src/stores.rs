@@ -1,11 +1,12 @@
 //! Files by path or URL, and the stores that URLs lie in: the only module that asks where a file is.
 
-use crate::Result;
+use crate::{Result, SeriesFormat, image_reader::ImageReader};
 use datafusion::error::DataFusionError;
 use datafusion::execution::object_store::ObjectStoreRegistry;
 use datafusion::execution::runtime_env::RuntimeEnv;
-use std::{io::ErrorKind, sync::Arc};
-use voxelflow_formats::{NiftiReader, ReadOptions};
+use std::io::{ErrorKind, Read};
+use std::sync::Arc;
+use voxelflow_formats::{NiftiReader, ReadOptions, mgh::MghReader};
 use voxelflow_storage::{Listing, Location, ObjectReader, Place, Stamp, StoreRegistry, read_object, stamp};
 
 /// How stores are reached: as a session says, or, without one, as the environment does.
@@ -33,14 +34,32 @@ impl Stores {
         })
     }
 
-    /// Opens an image; one in a store is read in ranges, ahead of the reader.
-    pub(crate) fn open_image(&self, location: &str) -> Result<NiftiReader> {
-        Ok(match Place::parse(location)? {
+    /// Opens an image: MGH by its name, else NIfTI.
+    pub(crate) fn open_image(&self, location: &str) -> Result<ImageReader> {
+        if SeriesFormat::Mgh.endings().iter().any(|ending| location.ends_with(ending)) {
+            let reader = MghReader::from_reader(self.open(location)?, location)?;
+            return Ok(ImageReader::Mgh(Box::new(reader)));
+        }
+        Ok(ImageReader::Nifti(Box::new(match Place::parse(location)? {
+            // Of a plain file it is seen at once whether it is too short.
             Place::Local(path) => NiftiReader::open(path)?,
             Place::Remote(_) => {
-                let object = ObjectReader::open(self.object(location)?)?;
-                NiftiReader::from_reader(object, location, &ReadOptions::default())?
+                NiftiReader::from_reader(self.open(location)?, location, &ReadOptions::default())?
             }
+        })))
+    }
+
+    /// Opens a file of bytes; one in a store is read in ranges, ahead of the reader.
+    pub(crate) fn open(&self, location: &str) -> Result<Box<dyn Read + Send>> {
+        Ok(match Place::parse(location)? {
+            Place::Local(path) => {
+                let opened = std::fs::File::open(&path);
+                Box::new(opened.map_err(|source| voxelflow_formats::Error::Open {
+                    path: path.display().to_string(),
+                    source,
+                })?)
+            }
+            Place::Remote(_) => Box::new(ObjectReader::open(self.object(location)?)?),
         })
     }
 
@@ -77,6 +96,23 @@ impl Stores {
             }
         })
     }
+}
+
+/// A path or URL as every process understands it: paths from the root of the file system on.
+///
+/// # Errors
+/// A location that is none, or a path that is no Unicode text.
+pub(crate) fn whole(location: &str) -> Result<String> {
+    Ok(match Place::parse(location)? {
+        Place::Local(path) => match path.into_os_string().into_string() {
+            Ok(path) => path,
+            Err(path) => {
+                let reason = "its name is no Unicode text".into();
+                return Err(crate::Error::Image { path: path.to_string_lossy().into_owned(), reason });
+            }
+        },
+        Place::Remote(_) => location.to_owned(),
+    })
 }
 
 /// Why DataFusion has no store for a URL.

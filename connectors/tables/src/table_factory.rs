@@ -1,6 +1,7 @@
-//! `CREATE EXTERNAL TABLE … STORED AS NIFTI | BIDS | HCP`.
+//! `CREATE EXTERNAL TABLE … STORED AS NIFTI | BIDS | HCP | GIFTI | CIFTI | MGH | NPY`.
 
-use crate::{Error, NiftiTable, Result, Stores};
+use crate::series_table::find_series;
+use crate::{Error, NiftiTable, Result, SeriesFormat, SeriesTable, Stores};
 use async_trait::async_trait;
 use datafusion::catalog::{Session, TableProvider, TableProviderFactory};
 use datafusion::error::{DataFusionError, Result as PlanResult};
@@ -8,7 +9,7 @@ use datafusion::logical_expr::CreateExternalTable;
 use std::sync::Arc;
 use voxelflow_stage::Options;
 
-/// What tables of images are made from. Each is a factory, to be registered under its [`name`](Self::name).
+/// What tables of series are made from. Each is a factory, to be registered under its [`name`](Self::name).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ImageTables {
     /// Files, folders and globs of images.
@@ -17,11 +18,20 @@ pub enum ImageTables {
     Bids,
     /// A folder of the HCP pipelines.
     Hcp,
+    /// Files, folders and globs of data on surfaces.
+    Gifti,
+    /// Files, folders and globs of CIFTI-2.
+    Cifti,
+    /// Files, folders and globs of FreeSurfer's: volumes, or data on surfaces.
+    Mgh,
+    /// Files, folders and globs of numpy's arrays.
+    Npy,
 }
 
 impl ImageTables {
     /// All of them.
-    pub const ALL: [Self; 3] = [Self::Nifti, Self::Bids, Self::Hcp];
+    pub const ALL: [Self; 7] =
+        [Self::Nifti, Self::Bids, Self::Hcp, Self::Gifti, Self::Cifti, Self::Mgh, Self::Npy];
 
     /// The name after `STORED AS`.
     pub fn name(self) -> &'static str {
@@ -29,24 +39,55 @@ impl ImageTables {
             Self::Nifti => "NIFTI",
             Self::Bids => "BIDS",
             Self::Hcp => "HCP",
+            Self::Gifti => "GIFTI",
+            Self::Cifti => "CIFTI",
+            Self::Mgh => "MGH",
+            Self::Npy => "NPY",
         }
     }
 
     /// Makes a table.
     ///
     /// # Errors
-    /// Those of [`NiftiTable::try_new`], [`NiftiTable::of_bids`] and [`NiftiTable::of_hcp`].
-    pub fn open(self, locations: &[String], options: &Options, stores: &Stores) -> Result<NiftiTable> {
-        match (self, locations) {
-            (Self::Nifti, _) => NiftiTable::try_new(locations, options, stores),
-            (Self::Bids, [folder]) => NiftiTable::of_bids(folder, options, stores),
-            (Self::Hcp, [folder]) => NiftiTable::of_hcp(folder, options, stores),
+    /// Those of [`NiftiTable::try_new`], [`NiftiTable::of_bids`], [`NiftiTable::of_hcp`] and [`SeriesTable::try_new`].
+    pub fn open(
+        self,
+        locations: &[String],
+        options: &Options,
+        stores: &Stores,
+    ) -> Result<Arc<dyn TableProvider>> {
+        let series = |format| -> Result<Arc<dyn TableProvider>> {
+            Ok(Arc::new(SeriesTable::try_new(format, locations, options, stores)?))
+        };
+        Ok(match (self, locations) {
+            (Self::Nifti, _) => Arc::new(NiftiTable::try_new(locations, options, stores)?),
+            (Self::Bids, [folder]) => Arc::new(NiftiTable::of_bids(folder, options, stores)?),
+            (Self::Hcp, [folder]) => Arc::new(NiftiTable::of_hcp(folder, options, stores)?),
             (Self::Bids | Self::Hcp, _) => {
                 let reason = "one folder is read as a table: make a table of each, and UNION them".into();
-                Err(Error::Location { location: locations.join(", "), reason })
+                return Err(Error::Location { location: locations.join(", "), reason });
             }
-        }
+            (Self::Gifti, _) => series(SeriesFormat::Gifti)?,
+            (Self::Cifti, _) => series(SeriesFormat::Cifti)?,
+            (Self::Npy, _) => series(SeriesFormat::Npy)?,
+            (Self::Mgh, _) => return mgh(locations, options, stores),
+        })
     }
+}
+
+/// MGH files as voxels where the first is a volume, else as vertices.
+fn mgh(locations: &[String], options: &Options, stores: &Stores) -> Result<Arc<dyn TableProvider>> {
+    let mut files = Vec::new();
+    for location in locations {
+        files.extend(find_series(SeriesFormat::Mgh, location, stores)?);
+    }
+    let shape = files.first().map(|first| Ok::<_, Error>(stores.open_image(first)?.header().shape));
+    Ok(match shape.transpose()? {
+        None | Some([_, 1, 1]) => {
+            Arc::new(SeriesTable::try_new(SeriesFormat::Mgh, locations, options, stores)?)
+        }
+        Some(_) => Arc::new(NiftiTable::of_named(&locations.join(", "), &files, options, stores)?),
+    })
 }
 
 #[async_trait]
@@ -58,7 +99,7 @@ impl TableProviderFactory for ImageTables {
     ) -> PlanResult<Arc<dyn TableProvider>> {
         let refuse = |what: &str| {
             let reason = format!(
-                "a {} table takes no {what}; its columns are the key columns and `series`",
+                "a table STORED AS {} takes no {what}; its columns are the key columns and `series`",
                 self.name()
             );
             Err(Error::Location { location: cmd.name.to_string(), reason })
@@ -81,9 +122,7 @@ impl TableProviderFactory for ImageTables {
             })
             .collect();
         let (kind, locations, stores) = (*self, cmd.locations.clone(), Stores::of(session.runtime_env()));
-        let table = tokio::task::spawn_blocking(move || kind.open(&locations, &options, &stores))
-            .await
-            .map_err(|e| DataFusionError::External(Box::new(e)))??;
-        Ok(Arc::new(table))
+        let table = tokio::task::spawn_blocking(move || kind.open(&locations, &options, &stores));
+        Ok(table.await.map_err(|e| DataFusionError::External(Box::new(e)))??)
     }
 }

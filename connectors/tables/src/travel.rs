@@ -1,9 +1,11 @@
-//! Reading images in other processes: the plan node as bytes, and its partitions as rows.
+//! Reading files of series in other processes: the plan node as bytes, and its partitions as rows.
 //!
 //! A scheduler that runs some partitions of a plan cannot pick them from a node that it does not know. So the
-//! images' numbers become rows of a table in memory, one a partition, from which it can.
+//! files' numbers become rows of a table in memory, one a partition, from which it can.
 
-use crate::{Image, NiftiExec, NiftiOptions, Stores, nifti_exec::Reader, nifti_table::Source};
+use crate::files_exec::{FileRows, FilesExec};
+use crate::nifti_exec::ImageRows;
+use crate::{Image, NiftiExec, NiftiOptions, Stores, nifti_table::Source};
 use arrow::{
     array::{AsArray, UInt64Array},
     datatypes::{DataType, Field, Schema, UInt64Type},
@@ -37,7 +39,7 @@ impl NiftiExec {
     /// # Errors
     /// Never for grids of finite numbers.
     pub fn to_bytes(&self) -> PlanResult<Vec<u8>> {
-        let Reader { source, columns, limit, .. } = self.reader();
+        let ImageRows { source, columns, limit, .. } = self.reader();
         let sent = Sent {
             images: source.images.clone(),
             options: source.options.clone(),
@@ -66,41 +68,50 @@ impl NiftiExec {
         }
         let source = Arc::new(Source::try_new(images, options, metadata.into_iter().collect(), stores)?);
         let schema = Arc::new(source.schema.project(&columns)?);
-        let reader = Reader { source, columns, schema, limit };
-        match inputs {
-            [] => Ok(Arc::new(Self::of(reader, None))),
-            [numbers] => Ok(Arc::new(Self::of(reader, Some(Arc::clone(numbers))))),
-            _ => plan_err!("NiftiExec was received with {} inputs", inputs.len()),
-        }
+        received(ImageRows { source, columns, schema, limit }, inputs)
     }
+}
 
-    /// The node with its images' numbers as rows; nothing when it has them already.
+impl<R: FileRows> FilesExec<R> {
+    /// The node with its files' numbers as rows; nothing when it has them already.
     pub fn distributed(&self) -> Option<PlanResult<Arc<dyn ExecutionPlan>>> {
         if self.numbers().is_some() {
             return None;
         }
-        let numbers = numbers(self.reader().source.images.len());
-        Some(numbers.map(|numbers| Arc::new(Self::of(self.reader().clone(), Some(numbers))) as _))
+        let numbers = numbers(self.reader().files());
+        Some(numbers.map(|numbers| Arc::new(Self::new(self.reader().clone(), Some(numbers))) as _))
     }
 }
 
-fn numbers(images: usize) -> PlanResult<Arc<dyn ExecutionPlan>> {
-    let schema = Arc::new(Schema::new(vec![Field::new("image", DataType::UInt64, false)]));
-    let row = |image: usize| -> PlanResult<Vec<RecordBatch>> {
-        let number = Arc::new(UInt64Array::from(vec![image as u64]));
+/// The node that `reader` came in, over the inputs that came with it.
+pub(crate) fn received<R: FileRows>(
+    reader: R,
+    inputs: &[Arc<dyn ExecutionPlan>],
+) -> PlanResult<Arc<dyn ExecutionPlan>> {
+    match inputs {
+        [] => Ok(Arc::new(FilesExec::new(reader, None))),
+        [numbers] => Ok(Arc::new(FilesExec::new(reader, Some(Arc::clone(numbers))))),
+        _ => plan_err!("{} was received with {} inputs", R::NODE, inputs.len()),
+    }
+}
+
+fn numbers(files: usize) -> PlanResult<Arc<dyn ExecutionPlan>> {
+    let schema = Arc::new(Schema::new(vec![Field::new("file", DataType::UInt64, false)]));
+    let row = |file: usize| -> PlanResult<Vec<RecordBatch>> {
+        let number = Arc::new(UInt64Array::from(vec![file as u64]));
         Ok(vec![RecordBatch::try_new(Arc::clone(&schema), vec![number])?])
     };
-    let rows = (0..images).map(row).collect::<PlanResult<Vec<_>>>()?;
+    let rows = (0..files).map(row).collect::<PlanResult<Vec<_>>>()?;
     Ok(MemorySourceConfig::try_new_exec(&rows, Arc::clone(&schema), None)?)
 }
 
 /// The number that a partition of [`numbers`] holds.
-pub(crate) async fn image_number(mut numbers: SendableRecordBatchStream) -> PlanResult<usize> {
+pub(crate) async fn file_number(mut numbers: SendableRecordBatchStream) -> PlanResult<usize> {
     while let Some(batch) = numbers.next().await.transpose()? {
         let number = batch.columns().first().and_then(|c| c.as_primitive_opt::<UInt64Type>());
         if let Some(number) = number.and_then(|n| n.values().first().copied()) {
             return usize::try_from(number).map_err(|e| DataFusionError::External(Box::new(e)));
         }
     }
-    plan_err!("a partition of images was received without its number")
+    plan_err!("a partition of files was received without its number")
 }

@@ -1,7 +1,7 @@
 //! How the nodes of crates that do not know the engine travel: registered here, where both are seen.
 
 use voxelflow_dataset::{NodeCodec, distributed::Distribute, functions::inventory::submit};
-use voxelflow_tables::{NiftiExec, Stores};
+use voxelflow_tables::{NiftiExec, SeriesExec, Stores};
 
 submit! {
     NodeCodec {
@@ -13,4 +13,16 @@ submit! {
 
 submit! {
     Distribute { rewrite: |node| node.downcast_ref::<NiftiExec>().and_then(NiftiExec::distributed) }
+}
+
+submit! {
+    NodeCodec {
+        name: "SeriesExec",
+        encode: |node| node.downcast_ref::<SeriesExec>().map(SeriesExec::to_bytes),
+        decode: |bytes, inputs, context| SeriesExec::from_bytes(bytes, inputs, Stores::of(&context.runtime_env())),
+    }
+}
+
+submit! {
+    Distribute { rewrite: |node| node.downcast_ref::<SeriesExec>().and_then(SeriesExec::distributed) }
 }

@@ -339,7 +339,7 @@ impl Session {
         let stores = Stores::of(&self.engine.context().runtime_env());
         let table = kind.open(&[location.to_owned()], &options, &stores)?;
         let name = Path::new(location).file_name().and_then(|n| n.to_str()).unwrap_or("images");
-        let plan = LogicalPlanBuilder::scan(name, provider_as_source(Arc::new(table)), None)?.build()?;
+        let plan = LogicalPlanBuilder::scan(name, provider_as_source(table), None)?.build()?;
         Ok(self.engine.dataset(plan))
     }
 

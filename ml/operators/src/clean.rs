@@ -1,6 +1,6 @@
 //! `FROM clean(table, detrend => true, …)`: cleaning as a node of a logical plan.
 //!
-//! The node keeps rows and columns; it changes `series` and writes what was done into the grid's history.
+//! The node keeps rows and columns; it changes `series` and adds to the history of the table what was done.
 //! Everything that can be wrong (options, repetition time, length of the series) is found when it is built.
 
 use crate::clean_confounds::{RunCleaners, RunConfounds};
@@ -22,9 +22,7 @@ use std::{
 };
 use voxelflow_dataset::{OptionMap, StageError};
 use voxelflow_signal::{CleanSettings, Cleaner};
-use voxelflow_stage::{
-    GRID_METADATA_KEY, Grid, KEY_COLUMNS, RUNS_METADATA_KEY, RunFiles, SERIES_COLUMN, parse_options,
-};
+use voxelflow_stage::{KEY_COLUMNS, Provenance, RUNS_METADATA_KEY, RunFiles, SERIES_COLUMN, parse_options};
 
 /// Name of the operator in the pipeline language.
 pub const CLEAN: &str = "clean";
@@ -84,9 +82,8 @@ impl CleanNode {
     ) -> Result<Self> {
         let columns = input.schema().as_arrow();
         let time_points = time_points(columns)?;
-        let grid =
-            columns.metadata().contains_key(GRID_METADATA_KEY).then(|| Grid::of(columns)).transpose()?;
-        let t_r = grid.as_ref().and_then(|grid| grid.t_r);
+        let provenance = Provenance::of(columns)?;
+        let t_r = provenance.as_ref().and_then(Provenance::t_r);
         let cleaning = match options.confounds.settings()? {
             None => Cleaning::Alike(Arc::new(Cleaner::try_new(&options.settings, time_points, t_r)?)),
             Some(confounds) => {
@@ -103,9 +100,9 @@ impl CleanNode {
             }
         };
         let mut metadata = columns.metadata().clone();
-        if let Some(mut grid) = grid {
-            grid.history.push(cleaning.describe());
-            metadata.extend(grid.to_metadata()?);
+        if let Some(mut provenance) = provenance {
+            provenance.push_history(cleaning.describe());
+            metadata.extend(provenance.to_metadata()?);
         }
         if matches!(cleaning, Cleaning::ByRun(_)) {
             // They are removed, and what is left may be of another length.

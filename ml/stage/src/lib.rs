@@ -15,6 +15,7 @@ mod history;
 mod model;
 mod options;
 mod run_files;
+mod series_origin;
 mod settings;
 
 pub use error::{Error, Result};
@@ -25,4 +26,5 @@ pub use history::{EpochRecord, History, StepRecord};
 pub use model::{LayerFilters, Model, ModelFunction};
 pub use options::{Options, nearest, parse_options};
 pub use run_files::{RUNS_METADATA_KEY, RunFiles};
+pub use series_origin::{ORIGIN_METADATA_KEY, OriginVolume, Provenance, SeriesOrigin, Structure};
 pub use settings::TrainSettings;

@@ -1,0 +1,57 @@
+//! One reader for images of voxels, whatever their format: NIfTI, and MGH of FreeSurfer.
+
+use crate::Result;
+use voxelflow_formats::mgh::MghReader;
+use voxelflow_formats::{NiftiHeader, NiftiReader};
+
+/// Gives the volumes of an image one by one.
+pub(crate) enum ImageReader {
+    Nifti(Box<NiftiReader>),
+    Mgh(Box<MghReader>),
+}
+
+/// What a table needs to know of an image before its volumes.
+pub(crate) struct ImageHeader<'r> {
+    /// Voxels along i, j, k.
+    pub shape: [usize; 3],
+    pub volumes: usize,
+    /// Voxel index to millimetres, row-major 4×4.
+    pub affine: [[f64; 4]; 4],
+    /// As in NIfTI.
+    pub xform_code: i16,
+    nifti: Option<&'r NiftiHeader>,
+}
+
+impl ImageHeader<'_> {
+    /// Repetition time in seconds; none where the header has no place for one (MGH has it behind the values).
+    pub fn t_r(&self) -> Result<Option<f64>> {
+        Ok(self.nifti.map(NiftiHeader::t_r).transpose()?.flatten())
+    }
+}
+
+impl ImageReader {
+    pub fn header(&self) -> ImageHeader<'_> {
+        match self {
+            Self::Nifti(reader) => {
+                let header = reader.header();
+                let NiftiHeader { shape, volumes, affine, xform_code, .. } = *header;
+                ImageHeader { shape, volumes, affine, xform_code, nifti: Some(header) }
+            }
+            Self::Mgh(reader) => {
+                let header = reader.header();
+                // Scanner coordinates, or none.
+                let xform_code = i16::from(header.has_place);
+                let (shape, volumes) = (header.shape, header.frames);
+                ImageHeader { shape, volumes, affine: header.affine, xform_code, nifti: None }
+            }
+        }
+    }
+
+    /// Replaces the content of `into` by the next volume, `[i + ni·(j + nj·k)]`; false after the last.
+    pub fn next_volume(&mut self, into: &mut Vec<f32>) -> Result<bool> {
+        Ok(match self {
+            Self::Nifti(reader) => reader.next_volume(into)?,
+            Self::Mgh(reader) => reader.next_frame(into)?,
+        })
+    }
+}

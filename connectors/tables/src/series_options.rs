@@ -1,0 +1,73 @@
+//! Options of the tables of surfaces, grayordinates and arrays, by the names that the language takes.
+
+use crate::nifti_options::{ByteSize, NiftiOptions, seconds, text};
+use crate::{Result, RunKeys, SeriesFormat};
+use serde::{Deserialize, Serialize};
+use voxelflow_stage::{Options, parse_options};
+
+/// Options of a GIFTI, CIFTI, MGH or NPY table. Values may be written as text or as numbers.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SeriesOptions {
+    /// Subject, instead of the file name's `sub-`.
+    #[serde(deserialize_with = "text")]
+    pub subject: Option<String>,
+    /// Session, instead of `ses-`.
+    #[serde(deserialize_with = "text")]
+    pub session: Option<String>,
+    /// Task, instead of `task-`.
+    #[serde(deserialize_with = "text")]
+    pub task: Option<String>,
+    /// Run, instead of `run-`.
+    #[serde(deserialize_with = "text")]
+    pub run: Option<String>,
+    /// Space, instead of `space-`.
+    #[serde(deserialize_with = "text")]
+    pub space: Option<String>,
+    /// Repetition time in seconds, instead of the sidecar's `RepetitionTime` or the file's own.
+    #[serde(deserialize_with = "seconds")]
+    pub t_r: Option<f64>,
+    /// Confounds of the run, for tables of one run: `.tsv` with named columns, HCP's `Movement_Regressors.txt`, or
+    /// columns of numbers without names.
+    #[serde(deserialize_with = "text")]
+    pub confounds: Option<String>,
+    /// Memory for the series of one file that is being read; more is kept in a temporary file.
+    pub memory_limit: ByteSize,
+}
+
+impl Default for SeriesOptions {
+    fn default() -> Self {
+        let NiftiOptions { memory_limit, .. } = NiftiOptions::default();
+        Self {
+            subject: None,
+            session: None,
+            task: None,
+            run: None,
+            space: None,
+            t_r: None,
+            confounds: None,
+            memory_limit,
+        }
+    }
+}
+
+impl SeriesOptions {
+    /// Reads the options of a table of files of `format` by name.
+    ///
+    /// # Errors
+    /// An unknown name, with the nearest and the list; a value of the wrong kind.
+    pub fn parse(format: SeriesFormat, options: &Options) -> Result<Self> {
+        Ok(parse_options(&format!("a table of {format} files"), options)?)
+    }
+
+    /// The keys that are given here instead of by names of files.
+    pub(crate) fn keys(&self) -> RunKeys {
+        RunKeys {
+            subject: self.subject.clone(),
+            session: self.session.clone(),
+            task: self.task.clone(),
+            run: self.run.clone(),
+            space: self.space.clone(),
+        }
+    }
+}

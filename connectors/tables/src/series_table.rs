@@ -1,0 +1,187 @@
+//! Tables of series that lie on no grid of voxels: `CREATE EXTERNAL TABLE … STORED AS GIFTI | CIFTI | MGH | NPY`, and
+//! what BIDS and HCP tables of surfaces and grayordinates come to.
+
+use crate::image_files::{Wanted, find_files};
+use crate::series_columns::schema;
+use crate::series_exec::{SeriesExec, SeriesRows};
+use crate::series_file::{SeriesFile, origin};
+use crate::stores::whole;
+use crate::{Error, Result, SeriesFormat, SeriesOptions, Stores};
+use arrow::datatypes::SchemaRef;
+use async_trait::async_trait;
+use datafusion::catalog::{Session, TableProvider};
+use datafusion::error::Result as PlanResult;
+use datafusion::logical_expr::{Expr, TableType};
+use datafusion::physical_plan::ExecutionPlan;
+use std::{collections::HashMap, fmt::Write, sync::Arc};
+use voxelflow_stage::{Options, RunFiles};
+
+/// Files as rows, one for each vertex, grayordinate or row of an array: the keys of the run, where the row lies, and
+/// `series`; one partition a file, in the file's order. The schema's metadata carry a
+/// [`SeriesOrigin`](voxelflow_stage::SeriesOrigin).
+///
+/// | format | columns between `space` and `series` |
+/// |---|---|
+/// | GIFTI, MGH | `structure` (`CORTEX_LEFT`), `vertex` |
+/// | CIFTI | `structure`, `grayordinate`, `vertex` (on surfaces), `i`, `j`, `k` (in the volume) |
+/// | NPY | `row` |
+#[derive(Debug)]
+pub struct SeriesTable {
+    source: Arc<SeriesSource>,
+    runs: Vec<RunFiles>,
+}
+
+/// What a table and its plans share.
+#[derive(Debug)]
+pub(crate) struct SeriesSource {
+    /// Of one format; there is one at least.
+    pub files: Vec<SeriesFile>,
+    pub options: SeriesOptions,
+    pub schema: SchemaRef,
+    pub stores: Stores,
+}
+
+impl SeriesSource {
+    /// Nothing without files; `metadata` are the schema's.
+    pub fn new(
+        files: Vec<SeriesFile>,
+        options: SeriesOptions,
+        metadata: HashMap<String, String>,
+        stores: Stores,
+    ) -> Option<Self> {
+        let first = files.first()?;
+        let schema = schema(first.format, first.points, metadata);
+        Some(Self { files, options, schema, stores })
+    }
+
+    pub fn format(&self) -> SeriesFormat {
+        self.files.first().map_or(SeriesFormat::Npy, |file| file.format)
+    }
+}
+
+impl SeriesTable {
+    /// Opens the files at `locations`: files, folders or globs.
+    ///
+    /// # Errors
+    /// A location without files; an unknown option; a file that cannot be read; series of different lengths or
+    /// repetition times, or of different structures. Each names the files.
+    pub fn try_new<S: AsRef<str>>(
+        format: SeriesFormat,
+        locations: &[S],
+        options: &Options,
+        stores: &Stores,
+    ) -> Result<Self> {
+        let options = SeriesOptions::parse(format, options)?;
+        let mut files = Vec::new();
+        for location in locations {
+            for file in find_series(format, location.as_ref(), stores)? {
+                files.push(SeriesFile::probe(&file, format, &options, stores)?);
+            }
+        }
+        let location = locations.iter().map(AsRef::as_ref).collect::<Vec<_>>().join(", ");
+        let runs = runs_of(&location, &files, &options)?;
+        Self::of_files(&location, files, options, runs, Vec::new(), stores)
+    }
+
+    /// A table of files that were looked at; `history` is what was left out.
+    ///
+    /// # Errors
+    /// No files, or files that do not fit each other.
+    pub(crate) fn of_files(
+        location: &str,
+        files: Vec<SeriesFile>,
+        options: SeriesOptions,
+        runs: Vec<RunFiles>,
+        history: Vec<String>,
+        stores: &Stores,
+    ) -> Result<Self> {
+        if let Some((first, others)) = files.split_first() {
+            others.iter().try_for_each(|file| file.must_fit(first))?;
+        }
+        let mut origin = origin(&files, location)?;
+        origin.history = history;
+        let mut metadata = origin.to_metadata()?;
+        if !runs.is_empty() {
+            metadata.extend(RunFiles::to_metadata(&runs)?);
+        }
+        let source = SeriesSource::new(files, options, metadata, stores.clone()).ok_or_else(|| {
+            let reason = "no location was given: write LOCATION 'a file, a folder or a glob'".into();
+            Error::Location { location: location.into(), reason }
+        })?;
+        Ok(Self { source: Arc::new(source), runs })
+    }
+
+    /// A text that is equal, in every process, while the rows and what operators read beside them are: files and
+    /// confounds by path, length and time of change, and the options. None when a file cannot be looked at.
+    pub fn identity(&self) -> Option<String> {
+        let SeriesSource { files, options, stores, .. } = self.source.as_ref();
+        let options = serde_json::to_string(options).ok()?;
+        let runs = serde_json::to_string(&self.runs).ok()?;
+        let mut text = format!("series\n{options}\n{runs}");
+        for file in files {
+            let SeriesFile { location, keys, t_r, .. } = file;
+            write!(text, "\n{location} {keys:?} {t_r:?} {:?}", stores.stamp(location)?).ok()?;
+        }
+        for file in self.runs.iter().flat_map(|run| run.confounds.iter().chain(&run.confounds_sidecars)) {
+            write!(text, "\n{file} {:?}", stores.stamp(file)).ok()?;
+        }
+        Some(text)
+    }
+}
+
+/// The files of `format` at `location`. Of a folder, those of GIFTI that are data on meshes.
+pub(crate) fn find_series(format: SeriesFormat, location: &str, stores: &Stores) -> Result<Vec<String>> {
+    let what = match format {
+        SeriesFormat::Gifti => ".func.gii, .shape.gii or .label.gii file",
+        SeriesFormat::Cifti => ".dtseries.nii or .dscalar.nii file",
+        SeriesFormat::Mgh => ".mgh or .mgz file",
+        SeriesFormat::Npy => ".npy file",
+    };
+    find_files(location, &Wanted { what, endings: format.endings(), choose: no_meshes }, stores)
+}
+
+fn no_meshes(mut files: Vec<&str>) -> Vec<&str> {
+    files.retain(|file| !file.contains(".surf.gii"));
+    files
+}
+
+/// The runs of files that a table was made of by their names, where `confounds` gives what belongs to them.
+fn runs_of(location: &str, files: &[SeriesFile], options: &SeriesOptions) -> Result<Vec<RunFiles>> {
+    let Some(confounds) = &options.confounds else { return Ok(Vec::new()) };
+    let keys = |file: &SeriesFile| {
+        let [subject, session, task, run, _] = file.keys.values().map(|value| value.map(str::to_owned));
+        [subject, session, task, run]
+    };
+    let Some(first) = files.first() else { return Ok(Vec::new()) };
+    if let Some(other) = files.iter().find(|file| keys(file) != keys(first)) {
+        let reason = format!(
+            "confounds are of one run, but {} and {} are of two: make one table for each run, or one STORED AS BIDS",
+            first.location, other.location
+        );
+        return Err(Error::Location { location: location.into(), reason });
+    }
+    let (keys, image, confounds) = (keys(first), first.location.clone(), Some(whole(confounds)?));
+    Ok(vec![RunFiles { keys, image, confounds, ..RunFiles::default() }])
+}
+
+#[async_trait]
+impl TableProvider for SeriesTable {
+    fn schema(&self) -> SchemaRef {
+        Arc::clone(&self.source.schema)
+    }
+
+    fn table_type(&self) -> TableType {
+        TableType::Base
+    }
+
+    async fn scan(
+        &self,
+        _: &dyn Session,
+        projection: Option<&Vec<usize>>,
+        _: &[Expr],
+        limit: Option<usize>,
+    ) -> PlanResult<Arc<dyn ExecutionPlan>> {
+        let rows = SeriesRows::try_new(Arc::clone(&self.source), projection, limit)?;
+        Ok(Arc::new(SeriesExec::new(rows, None)))
+    }
+}
