@@ -105,7 +105,7 @@ fn a_voxel_that_is_not_a_number() {
     let ended = run_text(&clean(", not_finite => 'drop'"), out.path()).expect_code(0);
     assert!(ended.stdout.contains("63"), "one of 64 rows is left out:\n{}", ended.stdout);
     let record = fs::read_to_string(out.path().join("voxelflow.json")).unwrap();
-    assert!(record.contains("dropped_series"), "the ledger has it: {record}");
+    assert!(record.contains("dropped voxel: NaN or infinity"), "the ledger has it: {record}");
 }
 
 #[test]
@@ -120,7 +120,7 @@ fn a_constant_voxel_is_kept_and_counted() {
     let record: serde_json::Value =
         serde_json::from_slice(&fs::read(out.path().join("voxelflow.json")).unwrap()).unwrap();
     let ledger = record["statements"]["table series"]["ledger"].to_string();
-    assert!(ledger.contains("constant_series") && ledger.contains(",1]"), "{ledger}");
+    assert!(ledger.contains("constant voxel: no variance") && ledger.contains(",1]"), "{ledger}");
 }
 
 #[test]

@@ -27,12 +27,12 @@ use futures::{
     future::{BoxFuture, Shared},
     stream,
 };
-use std::{collections::BTreeMap, fmt, net::IpAddr, sync::Arc, time::Duration};
+use std::{fmt, net::IpAddr, sync::Arc, time::Duration};
 use voxelflow_dataset::{
-    PlanRun, PlanRunner,
+    Ledger, PlanRun, PlanRunner,
     distributed::distribute,
     nodes::GangExec,
-    runner::{RunCounts, absorb_metrics, calls_functions},
+    runner::{RunCounts, absorb_metrics, calls_functions, tells_ledger, unknown_ledger},
 };
 use voxelflow_sync::network::{ClusterKey, seal};
 
@@ -166,7 +166,7 @@ impl PlanRunner for ClusterRunner {
     async fn run(&self, plan: Arc<dyn ExecutionPlan>, context: Arc<TaskContext>) -> PlanResult<PlanRun> {
         let plan = distribute(plan, self, &context).await?;
         let (schema, partitions) = (plan.schema(), plan.output_partitioning().partition_count());
-        let needed = calls_functions(plan.as_ref());
+        let (needed, tells) = (calls_functions(plan.as_ref()), tells_ledger(plan.as_ref()));
         let job = Arc::new(self.submit(plan, &context).await?);
         let finished = finished(Arc::clone(&job), self.own.clone(), self.control()?);
         let stream = |partition| {
@@ -180,7 +180,7 @@ impl PlanRunner for ClusterRunner {
         };
         let streams = (0..partitions).map(stream).collect();
         let name = self.job_name(job.id());
-        Ok(PlanRun { streams, counts: Arc::new(JobCounts { job, context, needed }), job: Some(name) })
+        Ok(PlanRun { streams, counts: Arc::new(JobCounts { job, context, needed, tells }), job: Some(name) })
     }
 
     async fn cancel(&self, job: &str) -> PlanResult<()> {
@@ -280,11 +280,13 @@ struct JobCounts {
     context: Arc<TaskContext>,
     /// Sums that the program reads are among them.
     needed: bool,
+    /// What is for the ledger is among them.
+    tells: bool,
 }
 
 #[async_trait]
 impl RunCounts for JobCounts {
-    async fn gather(&self) -> PlanResult<BTreeMap<String, u64>> {
+    async fn gather(&self) -> PlanResult<Ledger> {
         let metrics = match self.job.metrics().await {
             Ok(metrics) => metrics,
             Err(e) if self.needed => return Err(e.into()),
@@ -292,7 +294,7 @@ impl RunCounts for JobCounts {
                 // Ballista cannot tell the metrics of every plan (a union of constants, for example): the rows are
                 // not the worse for it.
                 log::info!("what was counted is not known: {e}");
-                return Ok(BTreeMap::new());
+                return Ok(unknown_ledger(self.tells, &e.to_string()));
             }
         };
         Ok(absorb_metrics(&self.context, metrics.iter().map(|(name, value)| (name.as_str(), *value))))

@@ -1,7 +1,7 @@
 //! The engine: where datasets come from, and what they share while they are planned and run.
 
 use crate::{
-    Dataset, LocalRunner, PlanRunner, Runner, StagePlanner,
+    Dataset, Ledger, LocalRunner, PlanRunner, Runner, StagePlanner,
     error::{Error, Result, similar},
     functions::{Accumulate, Accumulator, Accumulators, Broadcast, Broadcasts},
     persist::PersistedPlans,
@@ -18,7 +18,7 @@ use std::{
     fmt,
     path::{Path, PathBuf},
     sync::{
-        Arc, PoisonError, RwLock,
+        Arc, Mutex, PoisonError, RwLock,
         atomic::{AtomicU64, Ordering},
     },
 };
@@ -39,6 +39,7 @@ struct Shared {
     accumulators: Arc<Accumulators>,
     broadcasts: Arc<Broadcasts>,
     persisted: PersistedPlans,
+    ledger: Mutex<Ledger>,
     next_number: AtomicU64,
     memory_tables: AtomicU64,
 }
@@ -117,6 +118,7 @@ impl Engine {
             accumulators,
             broadcasts,
             persisted: PersistedPlans::default(),
+            ledger: Mutex::default(),
             next_number: AtomicU64::new(0),
             memory_tables: AtomicU64::new(0),
         };
@@ -131,6 +133,17 @@ impl Engine {
     /// The stages.
     pub fn planner(&self) -> &Arc<dyn StagePlanner> {
         &self.shared.planner
+    }
+
+    /// What plans of this engine that have run to their end had for the data-quality ledger, since this was last
+    /// asked.
+    pub fn take_ledger(&self) -> Ledger {
+        std::mem::take(&mut *self.shared.ledger.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    pub(crate) fn add_to_ledger(&self, found: &Ledger) {
+        let mut ledger = self.shared.ledger.lock().unwrap_or_else(PoisonError::into_inner);
+        ledger.extend(found.iter().cloned());
     }
 
     /// Where plans run.

@@ -62,7 +62,10 @@ pub use engine::{Engine, register_stages};
 pub use error::{Cause, Error, Result, cause_in};
 pub use functions::{Accumulator, Broadcast, Function};
 pub use keys::{Grouped, ReduceOp};
-pub use ledger::{ledger_counter, ledger_entry};
+pub use ledger::{
+    Finding, Indices, LISTED, Ledger, LedgerEntry, LedgerNode, LedgerNotes, Level, Places, RUN_KEYS, RunKey,
+    ledger_schema,
+};
 pub use no_stages::NoStages;
 pub use node_codec::NodeCodec;
 pub use parquet_sink::{WriteOptions, WriteSummary};

@@ -7,14 +7,14 @@
 //! ```
 
 use crate::{
-    Dataset,
+    Dataset, Ledger,
     error::Result,
     nodes::{ParquetFiles, UnaryExec, write_empty},
     partitions::Run,
     target::Target,
 };
 use arrow::{array::AsArray, datatypes::UInt64Type, record_batch::RecordBatch};
-use std::{collections::BTreeMap, sync::Arc};
+use std::sync::Arc;
 
 /// How Parquet is written.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -52,9 +52,8 @@ pub struct WriteSummary {
     pub bytes: u64,
     /// Where they are, as it was given.
     pub location: String,
-    /// What the plan's nodes counted for the data-quality ledger: `counter: reason`, and how often. Zeros are
-    /// left out.
-    pub counts: BTreeMap<String, u64>,
+    /// What the plan's nodes have for the data-quality ledger.
+    pub ledger: Ledger,
 }
 
 impl Dataset {
@@ -98,8 +97,8 @@ async fn write_partitions(run: Run, target: &Target, options: &WriteOptions) -> 
     let schema = run.schema();
     let run = run.under(|rows| Ok(Arc::new(UnaryExec::try_new(files.clone(), rows)?)))?;
     let at_once = std::thread::available_parallelism().map_or(1, usize::from);
-    let (written, counts) = run.collect_at_once(at_once).await?;
-    let mut summary = WriteSummary { counts, ..WriteSummary::default() };
+    let (written, ledger) = run.collect_at_once(at_once).await?;
+    let mut summary = WriteSummary { ledger, ..WriteSummary::default() };
     for batch in written.iter().flatten() {
         let [files, rows, bytes] = sums(batch);
         summary.files += files as usize;

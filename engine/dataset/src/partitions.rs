@@ -1,7 +1,7 @@
 //! Running a plan: every partition as a stream of its own, wherever it runs.
 
 use crate::{
-    Dataset, PlanRun,
+    Dataset, Ledger, PlanRun,
     error::{Error, Result},
     persist::mend,
     runner::{LocalRunner, PlanRunner, runs_in_driver},
@@ -14,14 +14,14 @@ use datafusion::{
     },
 };
 use futures::{StreamExt, TryStreamExt};
-use std::{collections::BTreeMap, future::Future, sync::Arc};
+use std::{future::Future, sync::Arc};
 use tokio::{sync::Semaphore, task::JoinSet};
 
 /// Batches of one partition that may wait for the reader.
 const READ_AHEAD: usize = 2;
 
-/// What partitions gave, in their order, and what nodes counted for the ledger.
-pub(crate) type Ended<T> = (Vec<T>, BTreeMap<String, u64>);
+/// What partitions gave, in their order, and what nodes have for the ledger.
+pub(crate) type Ended<T> = (Vec<T>, Ledger);
 
 /// A physical plan that is about to be run.
 pub(crate) struct Run {
@@ -88,7 +88,9 @@ impl Run {
                 finished.map_err(|e| Error::from(DataFusionError::ExecutionJoin(Box::new(e))))?;
             done[partition] = Some(outcome?);
         }
-        Ok((done.into_iter().flatten().collect(), counts.gather().await?))
+        let ledger = counts.gather().await?;
+        self.dataset.engine().add_to_ledger(&ledger);
+        Ok((done.into_iter().flatten().collect(), ledger))
     }
 
     /// Runs all partitions to their end.
@@ -106,6 +108,7 @@ impl Run {
         let PlanRun { streams, counts, .. } = self.start().await?;
         let mut merged =
             RecordBatchReceiverStream::builder(self.schema(), READ_AHEAD * self.partitions().max(1));
+        let engine = self.dataset.engine().clone();
         let mut readers = JoinSet::new();
         for mut rows in streams {
             let to = merged.tx();
@@ -124,7 +127,10 @@ impl Run {
             while let Some(ended) = readers.join_next().await {
                 whole &= ended.map_err(|e| DataFusionError::ExecutionJoin(Box::new(e)))?;
             }
-            if whole { counts.gather().await.map(drop) } else { Ok(()) }
+            if whole {
+                engine.add_to_ledger(&counts.gather().await?);
+            }
+            Ok(())
         });
         Ok(merged.build())
     }

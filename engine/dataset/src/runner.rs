@@ -11,7 +11,7 @@
 use crate::{
     error::in_partition,
     functions::Accumulators,
-    ledger,
+    ledger::{self, Finding, Ledger, LedgerEntry, Level, RunKey},
     nodes::{MapGroupsExec, MapPartitionsExec},
 };
 use async_trait::async_trait;
@@ -23,7 +23,7 @@ use datafusion::{
     },
 };
 use futures::TryStreamExt;
-use std::{collections::BTreeMap, fmt, net::IpAddr, sync::Arc};
+use std::{fmt, net::IpAddr, sync::Arc};
 
 /// Runs plans somewhere.
 #[async_trait]
@@ -86,12 +86,12 @@ impl fmt::Debug for PlanRun {
 /// What the nodes of a plan counted while it ran.
 #[async_trait]
 pub trait RunCounts: Send + Sync {
-    /// Counts for the data-quality ledger (see [`ledger_counter`](crate::ledger_counter)), zeros left out. Where the
-    /// plan ran elsewhere, what named functions added to accumulators is added to the session's too; ask once.
+    /// What nodes have for the data-quality ledger (see [`LedgerNotes`](crate::LedgerNotes)). Where the plan ran
+    /// elsewhere, what named functions added to accumulators is added to the session's too; ask once.
     ///
     /// # Errors
     /// A cluster that does not answer.
-    async fn gather(&self) -> Result<BTreeMap<String, u64>>;
+    async fn gather(&self) -> Result<Ledger>;
 }
 
 /// The runner of a session, as plan nodes find it: an extension of the session's configuration.
@@ -166,17 +166,31 @@ pub fn calls_functions(plan: &dyn ExecutionPlan) -> bool {
 pub fn absorb_metrics<'a>(
     context: &TaskContext,
     metrics: impl IntoIterator<Item = (&'a str, u64)>,
-) -> BTreeMap<String, u64> {
+) -> Ledger {
     let accumulators = context.session_config().get_extension::<Accumulators>();
-    let mut counts = BTreeMap::new();
+    let mut found = Ledger::default();
     for (name, value) in metrics {
-        match ledger::ledger_entry(name) {
-            Some(entry) if value > 0 => *counts.entry(entry.to_owned()).or_default() += value,
-            Some(_) => {}
+        match ledger::entry_in(name) {
+            Some(entry) => found.extend(entry),
             None => accumulators.iter().for_each(|a| a.absorb(name, value)),
         }
     }
-    counts
+    found
+}
+
+/// The ledger of `plan` where what its nodes have counted cannot be learned, which `reason` says: empty if none of them
+/// would have told the ledger anything.
+pub fn unknown_ledger(plan_may_tell: bool, reason: &str) -> Ledger {
+    let entry = || {
+        let reason = format!("what was left out or changed is not known: {reason}");
+        LedgerEntry::of_run(RunKey::default(), Level::Run, Finding::Unknown, reason, 1)
+    };
+    plan_may_tell.then(entry).into_iter().collect()
+}
+
+/// Whether a node of `plan` may have something to tell the ledger: it is a [`LedgerNode`](crate::LedgerNode).
+pub fn tells_ledger(plan: &dyn ExecutionPlan) -> bool {
+    ledger::is_expected(plan)
 }
 
 /// Runs plans in this process.
@@ -212,7 +226,7 @@ struct LocalCounts(Arc<dyn ExecutionPlan>);
 
 #[async_trait]
 impl RunCounts for LocalCounts {
-    async fn gather(&self) -> Result<BTreeMap<String, u64>> {
-        Ok(ledger::counts(self.0.as_ref()))
+    async fn gather(&self) -> Result<Ledger> {
+        Ok(Ledger::of_plan(self.0.as_ref()))
     }
 }

@@ -85,7 +85,7 @@ impl CleanNode {
         let provenance = Provenance::of(columns)?;
         let t_r = provenance.as_ref().and_then(Provenance::t_r);
         let cleaning = match options.confounds.settings()? {
-            None => Cleaning::Alike(Arc::new(Cleaner::try_new(&options.settings, time_points, t_r)?)),
+            None => Cleaning::alike(Cleaner::try_new(&options.settings, time_points, t_r)?),
             Some(confounds) => {
                 let runs = RunFiles::of(columns)?;
                 let plan = match known.filter(|known| known.runs == runs && known.time_points == time_points)

@@ -1,6 +1,7 @@
 //! What cleaning does to one batch of rows: the series of each run by that run's cleaner, put back in their places.
 
-use crate::clean_confounds::{News, RunCleaners, Stretch};
+use crate::clean_confounds::{RunCleaner, RunCleaners, Stretch};
+use crate::clean_ledger::note_rows;
 use crate::{Error, NotFinite, Result, SessionStores};
 use arrow::{
     array::{Array, ArrayRef, BooleanArray, FixedSizeListArray, Float32Array, ListArray, RecordBatch},
@@ -9,11 +10,9 @@ use arrow::{
     datatypes::{DataType, SchemaRef},
     util::display::{ArrayFormatter, FormatOptions},
 };
-use datafusion::{
-    common::{DataFusionError, internal_datafusion_err, internal_err},
-    physical_plan::metrics::Count,
-};
+use datafusion::common::{DataFusionError, internal_datafusion_err, internal_err};
 use std::sync::Arc;
+use voxelflow_dataset::{Finding, Ledger, LedgerNotes};
 use voxelflow_signal::Cleaner;
 use voxelflow_stage::{KEY_COLUMNS, SERIES_COLUMN};
 
@@ -21,22 +20,27 @@ use voxelflow_stage::{KEY_COLUMNS, SERIES_COLUMN};
 #[derive(Clone, Debug)]
 pub(crate) enum Cleaning {
     /// All in one way.
-    Alike(Arc<Cleaner>),
+    Alike(Arc<RunCleaner>),
     /// Each run by its own confounds.
     ByRun(Arc<RunCleaners>),
 }
 
 impl Cleaning {
+    /// Cleaning of all runs by one cleaner, of which the ledger says nothing.
+    pub fn alike(cleaner: Cleaner) -> Self {
+        Self::Alike(Arc::new(RunCleaner { cleaner, ledger: Ledger::default() }))
+    }
+
     pub fn describe(&self) -> String {
         match self {
-            Self::Alike(cleaner) => cleaner.describe(),
+            Self::Alike(run) => run.cleaner.describe(),
             Self::ByRun(cleaners) => cleaners.plan.description.clone(),
         }
     }
 
     pub fn time_points(&self) -> usize {
         match self {
-            Self::Alike(cleaner) => cleaner.time_points(),
+            Self::Alike(run) => run.cleaner.time_points(),
             Self::ByRun(cleaners) => cleaners.plan.time_points,
         }
     }
@@ -44,7 +48,7 @@ impl Cleaning {
     /// The type of the series afterwards: of one length if all runs keep as many volumes.
     pub fn series_type(&self, before: &DataType) -> DataType {
         let kept = match self {
-            Self::Alike(cleaner) => Some(cleaner.kept()),
+            Self::Alike(run) => Some(run.cleaner.kept()),
             Self::ByRun(cleaners) => cleaners.plan.kept(),
         };
         match (before, kept.and_then(|kept| i32::try_from(kept).ok())) {
@@ -55,12 +59,9 @@ impl Cleaning {
     }
 
     /// Stretches of rows that one cleaner is for.
-    fn of_rows(&self, batch: &RecordBatch, stores: &SessionStores) -> Result<(Vec<Stretch>, News)> {
+    fn of_rows(&self, batch: &RecordBatch, stores: &SessionStores) -> Result<Vec<Stretch>> {
         match self {
-            Self::Alike(cleaner) => {
-                let all = 0..batch.num_rows();
-                Ok((vec![(all, Arc::clone(cleaner))], News::default()))
-            }
+            Self::Alike(run) => Ok(vec![(0..batch.num_rows(), Arc::clone(run))]),
             Self::ByRun(cleaners) => cleaners.of_rows(batch, stores),
         }
     }
@@ -75,16 +76,6 @@ pub(crate) struct Work {
     pub schema: SchemaRef,
 }
 
-/// What was met in a partition.
-#[derive(Clone)]
-pub(crate) struct Tally {
-    pub constant: Count,
-    pub dropped: Count,
-    pub zeroed: Count,
-    pub volumes: Count,
-    pub filled: Count,
-}
-
 /// Series of a batch as cleaning leaves them.
 #[derive(Default)]
 struct Cleaned {
@@ -92,6 +83,8 @@ struct Cleaned {
     values: Vec<f32>,
     /// Points of each.
     lengths: Vec<usize>,
+    /// Rows without variance.
+    constant: Vec<usize>,
     /// Rows with NaN or infinity.
     broken: Vec<usize>,
 }
@@ -101,12 +94,14 @@ impl Work {
         &self,
         batch: &RecordBatch,
         stores: &SessionStores,
-        tally: &Tally,
+        notes: &LedgerNotes,
     ) -> Result<RecordBatch, DataFusionError> {
         let list = batch.column(self.series).as_any().downcast_ref::<FixedSizeListArray>();
         let list = list.ok_or_else(|| internal_datafusion_err!("{SERIES_COLUMN} is not a FixedSizeList"))?;
-        let cleaned = self.clean_series(batch, list, stores, tally)?;
+        let cleaned = self.clean_series(batch, list, stores, notes)?;
         let broken = &cleaned.broken;
+        let note = |rows: &[usize], what, reason| note_rows(notes, batch, rows.iter().copied(), what, reason);
+        note(&cleaned.constant, Finding::Constant, "no variance over the volumes that are kept")?;
         if let (NotFinite::Error, Some(first)) = (self.not_finite, broken.first()) {
             let first = describe(batch, *first);
             return Err(Error::NotFinite { first, count: broken.len(), rows: batch.num_rows() }.into());
@@ -114,10 +109,11 @@ impl Work {
         if self.not_finite == NotFinite::Drop && !broken.is_empty() {
             let mut kept = vec![true; batch.num_rows()];
             broken.iter().for_each(|row| kept[*row] = false);
-            tally.dropped.add(broken.len());
+            note(broken, Finding::Dropped, "NaN or infinity in the series")?;
             let cleaned = self.with_series(batch, list, cleaned)?;
             return Ok(filter_record_batch(&cleaned, &BooleanArray::from(kept))?);
         }
+        note(broken, Finding::Zeroed, "NaN or infinity in the series")?;
         self.with_series(batch, list, cleaned)
     }
 
@@ -127,15 +123,21 @@ impl Work {
         batch: &RecordBatch,
         list: &FixedSizeListArray,
         stores: &SessionStores,
-        tally: &Tally,
+        notes: &LedgerNotes,
     ) -> Result<Cleaned, DataFusionError> {
         let points = self.cleaning.time_points();
         let series = values(list, points)?;
-        let (stretches, news) = self.cleaning.of_rows(batch, stores)?;
-        tally.volumes.add(news.dropped_volumes);
-        tally.filled.add(news.filled_values);
+        let stretches = self.cleaning.of_rows(batch, stores)?;
+        let mut told: Vec<&Arc<RunCleaner>> = Vec::new();
+        for (_, run) in &stretches {
+            if !told.iter().any(|known| Arc::ptr_eq(known, run)) {
+                notes.note_all(run.ledger.clone());
+                told.push(run);
+            }
+        }
         let mut cleaned = Cleaned::default();
-        for (rows, cleaner) in stretches {
+        for (rows, run) in &stretches {
+            let cleaner = &run.cleaner;
             let (start, kept) = (cleaned.values.len(), cleaner.kept());
             cleaned.values.resize(start + rows.len() * kept, 0.0);
             let to = &mut cleaned.values[start..];
@@ -143,12 +145,10 @@ impl Work {
             let report = cleaner.clean_into(from, None, to).map_err(Error::from)?;
             if self.not_finite == NotFinite::Zero {
                 report.not_finite.iter().for_each(|row| to[row * kept..(row + 1) * kept].fill(0.0));
-                tally.zeroed.add(report.not_finite.len());
             }
             // Rows without a series were cleaned as zeros and are of no account.
-            tally
-                .constant
-                .add(report.constant.iter().filter(|row| list.is_valid(rows.start + **row)).count());
+            let constant = report.constant.iter().map(|row| rows.start + row);
+            cleaned.constant.extend(constant.filter(|row| list.is_valid(*row)));
             cleaned.broken.extend(report.not_finite.iter().map(|row| rows.start + row));
             cleaned.lengths.extend(std::iter::repeat_n(kept, rows.len()));
         }

@@ -7,7 +7,7 @@
 //! ```
 
 use crate::confounds_reader::{SessionStores, read_confounds};
-use crate::{Error, Result};
+use crate::{Error, Result, clean_ledger};
 use arrow::{
     array::{Array, ArrayRef, RecordBatch},
     compute::partition,
@@ -15,10 +15,11 @@ use arrow::{
 };
 use serde::{Deserialize, Serialize};
 use std::{
-    collections::{HashMap, HashSet},
+    collections::HashMap,
     ops::Range,
     sync::{Arc, Mutex, PoisonError},
 };
+use voxelflow_dataset::Ledger;
 use voxelflow_signal::confounds::{ConfoundSettings, Confounds};
 use voxelflow_signal::{CleanSettings, Cleaner, select_confounds};
 use voxelflow_stage::{KEY_COLUMNS, RunFiles};
@@ -62,7 +63,11 @@ impl RunConfounds {
         if runs.is_empty() {
             let reason = "the table does not know them: clean a table STORED AS BIDS or HCP, or series that were \
                           written from one uncleaned";
-            return Err(Error::Confounds { run: "this table".into(), reason: reason.into() });
+            return Err(Error::Confounds {
+                run: "this table".into(),
+                keys: Box::default(),
+                reason: reason.into(),
+            });
         }
         let t_r = t_r.map(f64::to_bits);
         let mut plan =
@@ -97,7 +102,11 @@ impl RunConfounds {
     /// Reads the confounds of one run.
     fn cleaner(&self, run: usize, stores: &SessionStores) -> Result<(Cleaner, Confounds)> {
         let files = &self.runs[run];
-        let wrong = |reason: String| Error::Confounds { run: files.label(), reason };
+        let wrong = |reason: String| Error::Confounds {
+            run: files.label(),
+            keys: Box::new(files.keys.clone()),
+            reason,
+        };
         if self.confounds.needs_aroma_image() && !files.image.contains(AROMA) {
             let reason = format!(
                 "ica_aroma 'full' is for images that it has cleaned (desc '{AROMA}'), not for {}",
@@ -115,7 +124,8 @@ impl RunConfounds {
             );
             return Err(wrong(reason));
         }
-        let signal = |source| Error::RunSignal { run: files.label(), source };
+        let signal =
+            |source| Error::RunSignal { run: files.label(), keys: Box::new(files.keys.clone()), source };
         let confounds = select_confounds(&table, &components, &self.confounds).map_err(signal)?;
         let t_r = self.t_r.map(f64::from_bits);
         let cleaner = Cleaner::try_with_confounds(&self.clean, t_r, &confounds).map_err(signal)?;
@@ -124,13 +134,14 @@ impl RunConfounds {
 }
 
 /// Rows one after the other, and what cleans them.
-pub(crate) type Stretch = (Range<usize>, Arc<Cleaner>);
+pub(crate) type Stretch = (Range<usize>, Arc<RunCleaner>);
 
-/// What was met for the first time.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct News {
-    pub dropped_volumes: usize,
-    pub filled_values: usize,
+/// What cleans the rows of a run.
+#[derive(Debug)]
+pub(crate) struct RunCleaner {
+    pub cleaner: Cleaner,
+    /// What its confounds say of the run.
+    pub ledger: Ledger,
 }
 
 /// Cleaners of runs, made when rows of them come: those of a thousand runs need not be in memory.
@@ -142,11 +153,8 @@ pub(crate) struct RunCleaners {
     room: usize,
 }
 
-#[derive(Debug, Default)]
-struct Recent {
-    cleaners: Vec<(usize, Arc<Cleaner>)>,
-    seen: HashSet<usize>,
-}
+/// The newest first.
+type Recent = Vec<(usize, Arc<RunCleaner>)>;
 
 impl RunCleaners {
     pub fn new(plan: RunConfounds) -> Self {
@@ -159,7 +167,7 @@ impl RunCleaners {
     ///
     /// # Errors
     /// Rows of a run that the table did not know, confounds that have changed.
-    pub fn of_rows(&self, batch: &RecordBatch, stores: &SessionStores) -> Result<(Vec<Stretch>, News)> {
+    pub fn of_rows(&self, batch: &RecordBatch, stores: &SessionStores) -> Result<Vec<Stretch>> {
         let columns = run_columns(batch)?;
         let stretches = partition(&columns).map_err(|e| failed(&e))?.ranges();
         let options = FormatOptions::default();
@@ -167,38 +175,41 @@ impl RunCleaners {
             .iter()
             .map(|column| ArrayFormatter::try_new(column, &options).map_err(|e| failed(&e)))
             .collect::<Result<_>>()?;
-        let (mut found, mut news) = (Vec::with_capacity(stretches.len()), News::default());
+        let mut found = Vec::with_capacity(stretches.len());
         for rows in stretches {
             let mut keys: [Option<String>; RUN_COLUMNS] = Default::default();
             for (key, (column, name)) in keys.iter_mut().zip(columns.iter().zip(&names)) {
                 *key = column.is_valid(rows.start).then(|| name.value(rows.start).to_string());
             }
             let place = self.places.get(&keys).copied().ok_or_else(|| Error::Confounds {
-                run: RunFiles { keys, ..RunFiles::default() }.label(),
+                run: RunFiles { keys: keys.clone(), ..RunFiles::default() }.label(),
+                keys: Box::new(keys.clone()),
                 reason: "the table that is cleaned has no such run: keep its key columns as they are".into(),
             })?;
-            found.push((rows, self.cleaner(place, stores, &mut news)?));
+            found.push((rows, self.cleaner(place, stores)?));
         }
-        Ok((found, news))
+        Ok(found)
     }
 
-    fn cleaner(&self, place: usize, stores: &SessionStores, news: &mut News) -> Result<Arc<Cleaner>> {
+    fn cleaner(&self, place: usize, stores: &SessionStores) -> Result<Arc<RunCleaner>> {
         let mut recent = self.recent.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some((_, cleaner)) = recent.cleaners.iter().find(|(known, _)| *known == place) {
+        if let Some((_, cleaner)) = recent.iter().find(|(known, _)| *known == place) {
             return Ok(Arc::clone(cleaner));
         }
         let (cleaner, confounds) = self.plan.cleaner(place, stores)?;
         if self.plan.kept.get(place) != Some(&cleaner.kept()) {
             let reason = "its confounds have changed since the statement was planned: run it again".into();
-            return Err(Error::Confounds { run: self.plan.runs[place].label(), reason });
+            let RunFiles { keys, .. } = &self.plan.runs[place];
+            return Err(Error::Confounds {
+                run: self.plan.runs[place].label(),
+                keys: Box::new(keys.clone()),
+                reason,
+            });
         }
-        if recent.seen.insert(place) {
-            news.dropped_volumes += confounds.dropped.len();
-            news.filled_values += confounds.filled.len();
-        }
-        let cleaner = Arc::new(cleaner);
-        recent.cleaners.truncate(self.room - 1);
-        recent.cleaners.insert(0, (place, Arc::clone(&cleaner)));
+        let ledger = clean_ledger::of_run(&self.plan.runs[place].keys, &confounds, &self.plan.confounds);
+        let cleaner = Arc::new(RunCleaner { cleaner, ledger });
+        recent.truncate(self.room - 1);
+        recent.insert(0, (place, Arc::clone(&cleaner)));
         Ok(cleaner)
     }
 }
@@ -217,5 +228,5 @@ fn run_columns(batch: &RecordBatch) -> Result<Vec<ArrayRef>> {
 }
 
 fn failed(e: &dyn std::fmt::Display) -> Error {
-    Error::Confounds { run: "rows".into(), reason: e.to_string() }
+    Error::Confounds { run: "rows".into(), keys: Box::default(), reason: e.to_string() }
 }

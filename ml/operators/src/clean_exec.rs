@@ -3,7 +3,7 @@
 //! The work of a batch is spread over the rayon pool from a blocking thread, so that the threads that move
 //! batches stay free.
 
-use crate::clean_batch::{Cleaning, Tally, Work};
+use crate::clean_batch::{Cleaning, Work};
 use crate::clean_confounds::{RunCleaners, RunConfounds};
 use crate::{Error, NotFinite, SessionStores};
 use arrow::{
@@ -32,7 +32,7 @@ use std::{
     sync::Arc,
 };
 use voxelflow_dataset::{
-    NodeCodec, ledger_counter,
+    LedgerNode, LedgerNotes, NodeCodec,
     node_codec::{one_input, read_settings, write_settings},
 };
 use voxelflow_signal::{CleanSettings, Cleaner};
@@ -42,9 +42,9 @@ const NAME: &str = "CleanExec";
 
 /// Cleaning of the series of every batch.
 ///
-/// Metrics: `output_rows`, `elapsed_compute`, `constant_series` (kept, as zeros), `dropped_series` and
-/// `zeroed_series` (NaN or infinity); of the runs that a partition met first, `dropped_volumes` and
-/// `filled_confounds`. A row whose `series` is null stays as it is.
+/// Metrics: `output_rows`, `elapsed_compute`, and entries for the ledger: voxels that are constant (kept), or dropped or
+/// zeroed for NaN or infinity; of each run the volumes that are dropped and the confounds that were filled. A row whose
+/// `series` is null stays as it is.
 #[derive(Debug)]
 pub struct CleanExec {
     input: Arc<dyn ExecutionPlan>,
@@ -129,15 +129,16 @@ enum SentCleaning {
 }
 
 inventory::submit! { NodeCodec { name: NAME, encode, decode } }
+inventory::submit! { LedgerNode(NAME) }
 
 fn encode(node: &dyn ExecutionPlan) -> Option<Result<Vec<u8>, DataFusionError>> {
     let exec = node.downcast_ref::<CleanExec>()?;
     let Work { cleaning, not_finite, .. } = &exec.work;
     let cleaning = match cleaning {
-        Cleaning::Alike(cleaner) => SentCleaning::Alike {
-            settings: cleaner.settings().clone(),
-            time_points: cleaner.time_points(),
-            t_r: cleaner.t_r().map(f64::to_bits),
+        Cleaning::Alike(run) => SentCleaning::Alike {
+            settings: run.cleaner.settings().clone(),
+            time_points: run.cleaner.time_points(),
+            t_r: run.cleaner.t_r().map(f64::to_bits),
         },
         Cleaning::ByRun(cleaners) => SentCleaning::ByRun(Box::new(cleaners.plan.clone())),
     };
@@ -154,7 +155,7 @@ fn decode(
     let cleaning = match cleaning {
         SentCleaning::Alike { settings, time_points, t_r } => {
             let t_r = t_r.map(f64::from_bits);
-            Cleaning::Alike(Arc::new(Cleaner::try_new(&settings, time_points, t_r).map_err(Error::from)?))
+            Cleaning::alike(Cleaner::try_new(&settings, time_points, t_r).map_err(Error::from)?)
         }
         SentCleaning::ByRun(plan) => Cleaning::ByRun(Arc::new(RunCleaners::new(*plan))),
     };
@@ -227,29 +228,22 @@ impl ExecutionPlan for CleanExec {
         let input = self.input.execute(partition, context)?;
         // Shared, since the first clone that is dropped would end its clock.
         let baseline = Arc::new(BaselineMetrics::new(&self.metrics, partition));
-        let count = |name, reason| ledger_counter(&self.metrics, name, reason, partition);
-        let tally = Tally {
-            constant: count("constant_series", "no variance: left at zero"),
-            dropped: count("dropped_series", "NaN or infinity: row left out"),
-            zeroed: count("zeroed_series", "NaN or infinity: set to zero"),
-            volumes: count("dropped_volumes", "by the choice of confounds"),
-            filled: count("filled_confounds", "n/a in a run's first volume"),
-        };
-        let work = self.work.clone();
+        let notes = LedgerNotes::new(&self.metrics, partition);
+        let (work, noted) = (self.work.clone(), Arc::clone(&notes));
         let cleaned = input.and_then(move |batch| {
-            let (work, tally, baseline) = (work.clone(), tally.clone(), Arc::clone(&baseline));
+            let (work, notes, baseline) = (work.clone(), Arc::clone(&noted), Arc::clone(&baseline));
             let stores = stores.clone();
             async move {
                 let task = SpawnedTask::spawn_blocking(move || -> Result<RecordBatch, DataFusionError> {
                     let _timer = baseline.elapsed_compute().timer();
-                    let cleaned = work.clean(&batch, &stores, &tally)?;
+                    let cleaned = work.clean(&batch, &stores, &notes)?;
                     baseline.record_output(cleaned.num_rows());
                     Ok(cleaned)
                 });
                 task.join_unwind().await.map_err(|e| exec_datafusion_err!("cleaning was stopped: {e}"))?
             }
         });
-        Ok(Box::pin(RecordBatchStreamAdapter::new(self.schema(), cleaned)))
+        Ok(Box::pin(RecordBatchStreamAdapter::new(self.schema(), notes.until_end(cleaned))))
     }
 
     fn metrics(&self) -> Option<MetricsSet> {

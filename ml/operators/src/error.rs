@@ -2,7 +2,7 @@
 
 use crate::{FailureCause, RankFailure};
 use datafusion::error::DataFusionError;
-use voxelflow_dataset::StageError;
+use voxelflow_dataset::{Finding, LedgerEntry, Level, RunKey, StageError};
 
 /// Result of this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -36,6 +36,8 @@ pub enum Error {
     Confounds {
         /// The run.
         run: String,
+        /// The values of its key columns.
+        keys: Box<RunKey>,
         /// What is wrong and what to do.
         reason: String,
     },
@@ -44,6 +46,8 @@ pub enum Error {
     RunSignal {
         /// The run.
         run: String,
+        /// The values of its key columns.
+        keys: Box<RunKey>,
         /// What is wrong.
         source: voxelflow_signal::Error,
     },
@@ -211,6 +215,17 @@ impl Error {
             | Self::RankRow { .. } => false,
             _ => true,
         }
+    }
+
+    /// The line of the ledger for a run that is refused.
+    pub fn refused_run(&self) -> Option<LedgerEntry> {
+        let (keys, reason) = match self {
+            Self::Confounds { keys, reason, .. } => (keys, reason.clone()),
+            Self::RunSignal { keys, source, .. } => (keys, source.to_string()),
+            _ => return None,
+        };
+        let known = keys.iter().any(Option::is_some);
+        known.then(|| LedgerEntry::of_run(keys.as_ref().clone(), Level::Run, Finding::Refused, reason, 1))
     }
 
     /// The option at fault, so that the language can point at it.

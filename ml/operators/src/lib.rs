@@ -15,6 +15,7 @@ mod clean;
 mod clean_batch;
 mod clean_confounds;
 mod clean_exec;
+mod clean_ledger;
 mod confound_options;
 mod confounds_reader;
 mod error;

@@ -212,7 +212,7 @@ impl<'a> Runner<'a> {
                     key: key.to_owned(),
                     rows: Some(written.rows as u64),
                     files: vec![FileRecord::of(&rows_folder, &self.options.out)?],
-                    ledger: written.counts.into_iter().collect(),
+                    ledger: written.ledger.totals().into_iter().collect(),
                     ..Default::default()
                 };
                 self.remember(target, &record)?;

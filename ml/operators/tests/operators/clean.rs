@@ -23,7 +23,7 @@ use datafusion::{
 };
 use serde_json::json;
 use std::sync::Arc;
-use voxelflow_dataset::{OptionMap, StageError, ledger_entry};
+use voxelflow_dataset::{Ledger, OptionMap, StageError};
 use voxelflow_operators::{CleanNode, Error, plan_clean, plan_clean_exec};
 use voxelflow_signal::{CleanSettings, Cleaner};
 use voxelflow_stage::Grid;
@@ -173,15 +173,14 @@ fn rows(batches: &[RecordBatch]) -> Vec<(u32, Vec<f32>)> {
     rows
 }
 
-pub(super) fn metric(plan: &Arc<dyn ExecutionPlan>, name: &str) -> usize {
-    if plan.name() == "CleanExec" {
-        let metrics = plan.metrics().unwrap();
-        let counted = |m: &datafusion::physical_plan::metrics::MetricValue| {
-            ledger_entry(m.name()).is_some_and(|entry| entry.starts_with(&format!("{name}: ")))
-        };
-        return metrics.iter().map(|m| m.value()).filter(|m| counted(m)).map(|m| m.as_usize()).sum();
-    }
-    plan.children().into_iter().map(|child| metric(child, name)).sum()
+/// What a plan that ran told the ledger: run, what, level, count and places of each entry, in words.
+pub(super) fn ledger(plan: &Arc<dyn ExecutionPlan>) -> Vec<String> {
+    let text = |entry: &voxelflow_dataset::LedgerEntry| {
+        let run = entry.run().iter().flatten().map(String::as_str).collect::<Vec<_>>().join(" ");
+        let (what, level, count) = (entry.what().name(), entry.level().name(), entry.count());
+        format!("{run}: {what} {level} {count} at {}", entry.places().text(count).unwrap_or_default())
+    };
+    Ledger::of_plan(plan.as_ref()).iter().map(text).collect()
 }
 
 #[tokio::test]
@@ -273,13 +272,14 @@ async fn series_that_are_not_finite_fail_the_job_by_name_unless_told_otherwise()
 #[tokio::test]
 async fn series_that_are_not_finite_are_dropped_or_zeroed_and_counted() {
     let context = session(Some(2.0), spoil_five_and_six);
-    for (not_finite, kept, counter) in [("drop", 10, "dropped_series"), ("zero", 12, "zeroed_series")] {
+    for (not_finite, kept, what) in [("drop", 10, "dropped"), ("zero", 12, "zeroed")] {
         let frame = cleaned(&context, json!({"not_finite": not_finite})).await.unwrap();
         let plan = frame.create_physical_plan().await.unwrap();
         let found = rows(&collect(Arc::clone(&plan), context.task_ctx()).await.unwrap());
         assert_eq!(found.len(), kept);
-        assert_eq!(metric(&plan, counter), 2);
-        assert_eq!(metric(&plan, "constant_series"), 1);
+        let mut told = [format!("01: {what} voxel 2 at 5-6"), "01: constant voxel 1 at 7".into()];
+        told.sort_by_key(|line| line.contains("zeroed"));
+        assert_eq!(ledger(&plan), told);
         for (voxel, series) in found {
             let zero = series.iter().all(|x| *x == 0.0);
             assert_eq!(
@@ -319,7 +319,7 @@ async fn rows_without_a_series_stay_and_null_points_are_not_finite() {
     assert_eq!(batches[0].num_rows(), 1);
     assert_eq!(batches[0].column(1).as_primitive::<UInt32Type>().value(0), 1);
     assert!(batches[0].column(4).is_null(0));
-    assert_eq!((metric(&plan, "constant_series"), metric(&plan, "dropped_series")), (0, 1));
+    assert_eq!(ledger(&plan), ["01: dropped voxel 1 at 2"]);
 }
 
 #[tokio::test]
