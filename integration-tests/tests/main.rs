@@ -16,6 +16,7 @@ mod commands;
 mod counting;
 mod deploy;
 mod example_01;
+mod import_resume;
 mod layers;
 mod processes;
 mod program;

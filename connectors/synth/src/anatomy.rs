@@ -1,4 +1,6 @@
 //! Where the voxels lie: an ellipsoid of a head's size on a regular grid, and six regions in it.
+//!
+//! Either the number of voxels is given and the grid follows from it, or the other way round.
 
 use crate::{Error, Result};
 
@@ -6,6 +8,8 @@ use crate::{Error, Result};
 const CENTRE: [f64; 3] = [0.0, -18.0, 18.0];
 /// Half axes, mm.
 const HALF_AXES: [f64; 3] = [68.0, 86.0, 62.0];
+/// Sides of the box that a given grid spans, mm: 91×109×91 voxels of 2 mm, as in MNI space.
+const BOX: [f64; 3] = [182.0, 218.0, 182.0];
 /// Share of the voxels that each region takes.
 const REGION_SHARE: f64 = 0.02;
 /// Least voxels of a head.
@@ -51,29 +55,73 @@ impl Anatomy {
         let volume = 4.0 / 3.0 * std::f64::consts::PI * HALF_AXES.iter().product::<f64>();
         let size = (volume / voxels as f64).cbrt();
         // Two voxels of air on every side hold the ones that rounding puts outside.
-        let shape = HALF_AXES.map(|a| 2 * (a / size).ceil() as usize + 5);
-        let origin = [0, 1, 2].map(|n| CENTRE[n] - size * (shape[n] / 2) as f64);
-        let mut affine = [[0.0; 4]; 4];
-        for (n, row) in affine.iter_mut().take(3).enumerate() {
-            row[n] = size;
-            row[3] = origin[n];
-        }
-        affine[3][3] = 1.0;
-        let at = |v: u32| {
-            let v = v as usize;
-            let index = [v % shape[0], v / shape[0] % shape[1], v / shape[0] / shape[1]];
-            [0, 1, 2].map(|n| origin[n] + size * index[n] as f64)
-        };
-        let radius = |v: u32| {
-            let p = at(v);
-            (0..3).map(|n| ((p[n] - CENTRE[n]) / HALF_AXES[n]).powi(2)).sum::<f64>()
-        };
-        let mut by_radius: Vec<u32> = (0..shape.iter().product::<usize>() as u32).collect();
-        by_radius.sort_by(|a, b| radius(*a).total_cmp(&radius(*b)).then(a.cmp(b)));
+        let grid = Space::around([0, 1, 2].map(|n| 2 * (HALF_AXES[n] / size).ceil() as usize + 5), size);
+        let mut by_radius: Vec<u32> = grid.indices().collect();
+        by_radius.sort_by(|a, b| grid.radius(*a).total_cmp(&grid.radius(*b)).then(a.cmp(b)));
         by_radius.truncate(voxels);
         by_radius.sort_unstable();
-        let regions = find_regions(&by_radius, at);
-        Ok(Self { shape, affine, voxels: by_radius, regions })
+        Ok(grid.with(by_radius))
+    }
+
+    /// The head on a grid of `shape` voxels, which are cubes so large that it spans 182×218×182 mm at least.
+    ///
+    /// # Errors
+    /// [`Error::Setting`] for a grid on which the head has under 200 voxels or over 8 million.
+    pub fn on_grid(shape: [usize; 3]) -> Result<Self> {
+        let fits = |voxels| (MIN_VOXELS..=8_000_000).contains(&voxels);
+        let total = shape.iter().try_fold(1_usize, |total, n| total.checked_mul(*n));
+        if total.is_some_and(|total| (MIN_VOXELS..=80_000_000).contains(&total)) {
+            let size = (0..3).map(|n| BOX[n] / shape[n] as f64).fold(0.0, f64::max);
+            let grid = Space::around(shape, size);
+            let head: Vec<u32> = grid.indices().filter(|v| grid.radius(*v) <= 1.0).collect();
+            if fits(head.len()) {
+                return Ok(grid.with(head));
+            }
+        }
+        let reason = format!("on {shape:?} the head has not between {MIN_VOXELS} and 8,000,000 voxels");
+        Err(Error::Setting { setting: "shape", reason })
+    }
+}
+
+/// A grid of cubes around the centre of the head.
+struct Space {
+    shape: [usize; 3],
+    size: f64,
+    origin: [f64; 3],
+}
+
+impl Space {
+    fn around(shape: [usize; 3], size: f64) -> Self {
+        let origin = [0, 1, 2].map(|n| CENTRE[n] - size * (shape[n] / 2) as f64);
+        Self { shape, size, origin }
+    }
+
+    fn indices(&self) -> std::ops::Range<u32> {
+        0..self.shape.iter().product::<usize>() as u32
+    }
+
+    /// Where a voxel lies, mm.
+    fn at(&self, voxel: u32) -> [f64; 3] {
+        let ([ni, nj, _], v) = (self.shape, voxel as usize);
+        let index = [v % ni, v / ni % nj, v / ni / nj];
+        [0, 1, 2].map(|n| self.origin[n] + self.size * index[n] as f64)
+    }
+
+    /// The squared distance from the centre; 1 is the surface of the head.
+    fn radius(&self, voxel: u32) -> f64 {
+        let p = self.at(voxel);
+        (0..3).map(|n| ((p[n] - CENTRE[n]) / HALF_AXES[n]).powi(2)).sum()
+    }
+
+    fn with(self, voxels: Vec<u32>) -> Anatomy {
+        let mut affine = [[0.0; 4]; 4];
+        for (n, row) in affine.iter_mut().take(3).enumerate() {
+            row[n] = self.size;
+            row[3] = self.origin[n];
+        }
+        affine[3][3] = 1.0;
+        let regions = find_regions(&voxels, |v| self.at(v));
+        Anatomy { shape: self.shape, affine, voxels, regions }
     }
 }
 
@@ -143,5 +191,17 @@ mod tests {
     #[test]
     fn too_few_voxels_are_refused() {
         assert!(Anatomy::try_new(10).unwrap_err().to_string().contains("200"));
+        for shape in [[4, 4, 4], [0, 9, 9], [usize::MAX, 2, 2]] {
+            assert!(Anatomy::on_grid(shape).unwrap_err().to_string().contains("200"), "{shape:?}");
+        }
+    }
+
+    #[test]
+    fn the_grid_of_the_hcp_has_a_head_of_two_millimetres() {
+        let anatomy = Anatomy::on_grid([91, 109, 91]).unwrap();
+        assert_eq!((anatomy.shape, anatomy.affine[0][0]), ([91, 109, 91], 2.0));
+        let litres = anatomy.voxels.len() as f64 * 8e-6;
+        let ellipsoid = 4.0 / 3.0 * std::f64::consts::PI * HALF_AXES.iter().product::<f64>() * 1e-6;
+        assert!((litres / ellipsoid - 1.0).abs() < 1e-3, "{litres} {ellipsoid}");
     }
 }

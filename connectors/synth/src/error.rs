@@ -10,7 +10,7 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 #[non_exhaustive]
 pub enum Error {
     /// A setting is out of its range.
-    #[error("setting `{setting}` of synth hcp: {reason}")]
+    #[error("setting `{setting}` of synth: {reason}")]
     Setting {
         /// Its name.
         setting: &'static str,
@@ -39,6 +39,9 @@ pub enum Error {
     /// Arrow refused the columns.
     #[error(transparent)]
     Arrow(#[from] arrow::error::ArrowError),
+    /// An image cannot be written.
+    #[error(transparent)]
+    Image(#[from] voxelflow_formats::Error),
     /// The grid cannot be described.
     #[error(transparent)]
     Stage(#[from] voxelflow_stage::Error),
@@ -51,6 +54,7 @@ impl Error {
             Self::Setting { .. } | Self::Folder { .. } => true,
             Self::Storage(e) => e.is_input(),
             Self::Stage(e) => e.is_input(),
+            Self::Image(e) => e.is_input(),
             Self::Parquet { .. } | Self::Arrow(_) => false,
         }
     }

@@ -160,9 +160,17 @@ impl<R: FileRows> ExecutionPlan for FilesExec<R> {
     }
 
     fn execute(&self, partition: usize, context: Arc<TaskContext>) -> PlanResult<SendableRecordBatchStream> {
-        let Some(numbers) = &self.numbers else { return self.reader.read(partition, context) };
-        let (reader, numbers) = (self.reader.clone(), numbers.execute(partition, Arc::clone(&context))?);
-        let rows = stream::once(async move { reader.read(file_number(numbers).await?, context) });
+        let numbers =
+            self.numbers.as_ref().map(|n| n.execute(partition, Arc::clone(&context))).transpose()?;
+        let reader = self.reader.clone();
+        // A file is opened when its rows are asked for: of a table of many, a few are read at a time.
+        let rows = stream::once(async move {
+            let file = match numbers {
+                Some(numbers) => file_number(numbers).await?,
+                None => partition,
+            };
+            reader.read(file, context)
+        });
         Ok(Box::pin(RecordBatchStreamAdapter::new(self.schema(), rows.try_flatten())))
     }
 }

@@ -71,10 +71,9 @@ impl SeriesRoom {
         mut each: impl FnMut(Range<usize>, Vec<f32>) -> Result<()>,
     ) -> Result<()> {
         store.finish()?;
-        // Half of the limit for a window read back from disk; the other half is for what lies around it.
         let window = match self.spill {
             None => rows,
-            Some(_) => (self.limit / (8 * points.max(1))).max(batch_rows),
+            Some(_) => self.window(rows, points, batch_rows),
         };
         let mut buffer = Vec::new();
         for first in (0..rows).step_by(window.max(1)) {
@@ -87,5 +86,15 @@ impl SeriesRoom {
             }
         }
         Ok(())
+    }
+    /// How many series are read back from the temporary file at a time: half of the limit at most, as many as the
+    /// session's pool has room for, and whole batches, so that rows are cut into batches alike whatever the limit.
+    fn window(&self, rows: usize, points: usize, batch_rows: usize) -> usize {
+        let series = 4 * points.max(1);
+        let mut window = (self.limit / (2 * series)).min(rows);
+        while window > batch_rows && self.reservation.try_resize(window * series).is_err() {
+            window /= 2;
+        }
+        (window - window % batch_rows).max(batch_rows)
     }
 }

@@ -85,6 +85,7 @@ impl VolumeStore {
             Place::Disk(file) => file.get_mut(),
         };
         buffer.clear();
+        buffer.reserve_exact(range.len() * self.volumes);
         let mut bytes = vec![0_u8; range.len() * 4];
         for t in 0..self.volumes {
             let offset = (t * self.voxels + range.start) as u64 * 4;

@@ -2,15 +2,20 @@
 //!
 //! ```text
 //!   partition 0 ─► part-00000.parquet ─┐
-//!   partition 1 ─► part-00001.parquet ─┤  <parent>/.<name>.partial-…   ── rename ─►  <target>
+//!   partition 1 ─► part-00001.parquet ─┤  <parent>/.<name>.partial-…/rows   ── rename ─►  <target>
 //!       …                              ┘  (local; object stores show an object when it is whole)
 //! ```
+//!
+//! A local write that is killed leaves its finished partitions, and the next one of the same rows goes on with them
+//! (see `staging`). That needs partitions that stand by themselves (see `partition_wise`), as those of images do.
 
 use crate::{
     Dataset, Ledger,
     error::Result,
     nodes::{ParquetFiles, UnaryExec, write_empty},
+    partition_wise::is_partition_wise,
     partitions::Run,
+    plan_identity::PlanIdentity,
     target::Target,
 };
 use arrow::{array::AsArray, datatypes::UInt64Type, record_batch::RecordBatch};
@@ -21,6 +26,9 @@ use std::sync::Arc;
 pub struct WriteOptions {
     /// Replace what is there; otherwise a target with something in it is refused.
     pub overwrite: bool,
+    /// Go on with the partitions that a write of the same rows to the same local folder has finished before it was
+    /// killed; otherwise they are removed.
+    pub take_over: bool,
     /// Bytes that a row group may take in memory before it is written out. Bounds the memory of a writer.
     pub row_group_bytes: usize,
     /// Level of zstd, 1 to 22; 0: not compressed.
@@ -29,7 +37,7 @@ pub struct WriteOptions {
 
 impl Default for WriteOptions {
     fn default() -> Self {
-        Self { overwrite: false, row_group_bytes: 64 << 20, compression_level: 1 }
+        Self { overwrite: false, take_over: true, row_group_bytes: 64 << 20, compression_level: 1 }
     }
 }
 
@@ -50,6 +58,8 @@ pub struct WriteSummary {
     pub files: usize,
     /// Bytes of all files.
     pub bytes: u64,
+    /// Partitions that an earlier write had finished before it was killed.
+    pub taken_over: usize,
     /// Where they are, as it was given.
     pub location: String,
     /// What the plan's nodes have for the data-quality ledger.
@@ -61,8 +71,8 @@ impl Dataset {
     /// it is computed: on a cluster the target must be storage that all executors see.
     ///
     /// # Errors
-    /// A target that is taken or cannot be written, a fault in the chain, a partition that fails; then nothing
-    /// is left behind.
+    /// A target that is taken, that another process writes, or that cannot be written; a fault in the chain, a
+    /// partition that fails; then nothing is left behind.
     pub async fn write_parquet(&self, location: &str) -> Result<WriteSummary> {
         self.write_parquet_with(location, &WriteOptions::default()).await
     }
@@ -74,7 +84,8 @@ impl Dataset {
     pub async fn write_parquet_with(&self, location: &str, options: &WriteOptions) -> Result<WriteSummary> {
         // The plan is checked before the target is touched.
         let run = Run::of(self).await?;
-        let target = Target::open(self.engine(), location, options.overwrite).await?;
+        let key = if options.take_over { self.write_key(&run, options).await? } else { None };
+        let target = Target::open(self.engine(), location, options.overwrite, key).await?;
         match write_partitions(run, &target, options).await {
             Ok(summary) => {
                 target.publish().await?;
@@ -88,6 +99,26 @@ impl Dataset {
     }
 }
 
+impl Dataset {
+    /// What is written, by content: equal keys, equal files. None where partitions depend on one another, or on this
+    /// session.
+    async fn write_key(&self, run: &Run, options: &WriteOptions) -> Result<Option<String>> {
+        if !is_partition_wise(run.plan().as_ref()) {
+            return Ok(None);
+        }
+        let identity = PlanIdentity::of(self.engine(), self.logical_plan()?).await?;
+        let WriteOptions { row_group_bytes, compression_level, .. } = options;
+        let batch_size = self.engine().context().state().config().batch_size();
+        let text = format!(
+            "{} {} {row_group_bytes} {compression_level} {batch_size}",
+            identity.key,
+            run.partitions()
+        );
+        let key = blake3::hash(text.as_bytes()).to_hex();
+        Ok((!identity.bound).then(|| key[..16].to_owned()))
+    }
+}
+
 async fn write_partitions(run: Run, target: &Target, options: &WriteOptions) -> Result<WriteSummary> {
     let files = ParquetFiles {
         row_group_bytes: options.row_group_bytes,
@@ -96,14 +127,14 @@ async fn write_partitions(run: Run, target: &Target, options: &WriteOptions) -> 
     };
     let schema = run.schema();
     let run = run.under(|rows| Ok(Arc::new(UnaryExec::try_new(files.clone(), rows)?)))?;
-    let at_once = std::thread::available_parallelism().map_or(1, usize::from);
-    let (written, ledger) = run.collect_at_once(at_once).await?;
+    let (written, ledger) = run.collect_at_once(run.at_once()).await?;
     let mut summary = WriteSummary { ledger, ..WriteSummary::default() };
     for batch in written.iter().flatten() {
-        let [files, rows, bytes] = sums(batch);
+        let [files, rows, bytes, taken_over] = sums(batch);
         summary.files += files as usize;
         summary.rows += rows as usize;
         summary.bytes += bytes;
+        summary.taken_over += taken_over as usize;
     }
     if summary.files == 0 {
         // A table without rows is still a table: its columns can be read.
@@ -113,9 +144,9 @@ async fn write_partitions(run: Run, target: &Target, options: &WriteOptions) -> 
     Ok(summary)
 }
 
-/// Files, rows and bytes of what partitions say that they have written.
-fn sums(batch: &RecordBatch) -> [u64; 3] {
-    [0, 1, 2].map(|column| {
+/// Files, rows and bytes of what partitions say that they have written, and how many were taken over.
+fn sums(batch: &RecordBatch) -> [u64; 4] {
+    [0, 1, 2, 3].map(|column| {
         let numbers = batch.columns().get(column).and_then(|c| c.as_primitive_opt::<UInt64Type>());
         numbers.map_or(0, |numbers| numbers.iter().flatten().sum())
     })

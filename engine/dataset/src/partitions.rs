@@ -9,6 +9,7 @@ use crate::{
 use arrow::{datatypes::SchemaRef, record_batch::RecordBatch};
 use datafusion::{
     error::{DataFusionError, Result as PlanResult},
+    execution::memory_pool::MemoryLimit,
     physical_plan::{
         ExecutionPlan, ExecutionPlanProperties, SendableRecordBatchStream, stream::RecordBatchReceiverStream,
     },
@@ -19,6 +20,9 @@ use tokio::{sync::Semaphore, task::JoinSet};
 
 /// Batches of one partition that may wait for the reader.
 const READ_AHEAD: usize = 2;
+
+/// Bytes of the session's pool for every partition that runs side by side with others.
+const PARTITION_BYTES: usize = 256 << 20;
 
 /// What partitions gave, in their order, and what nodes have for the ledger.
 pub(crate) type Ended<T> = (Vec<T>, Ledger);
@@ -46,6 +50,15 @@ impl Run {
 
     pub(crate) fn partitions(&self) -> usize {
         self.plan.output_partitioning().partition_count()
+    }
+
+    /// How many partitions may run side by side: one a core, as far as the session's memory goes.
+    pub(crate) fn at_once(&self) -> usize {
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        match self.dataset.engine().context().runtime_env().memory_pool.memory_limit() {
+            MemoryLimit::Finite(bytes) => (bytes / PARTITION_BYTES).clamp(1, cores),
+            MemoryLimit::Infinite | MemoryLimit::Unknown => cores,
+        }
     }
 
     pub(crate) fn schema(&self) -> SchemaRef {

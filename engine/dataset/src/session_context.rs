@@ -31,8 +31,9 @@ pub struct StoresOf(pub fn(&SessionConfig) -> Arc<dyn ObjectStoreRegistry>);
 /// Settings of the session below datasets.
 #[derive(Clone, Debug, Default)]
 pub struct EngineConfig {
-    /// Bytes that sorts, joins and aggregations may hold before they spill; half of the machine's memory if
-    /// not given.
+    /// Bytes that this process should need in all; half of the machine's memory if not given. Two thirds are a pool
+    /// that sorts, joins, aggregations and images take from before they spill; the rest is for what nobody counts:
+    /// the program, batches on their way, files that are written.
     pub memory_limit: Option<usize>,
     /// Where they spill to; the system's folder for temporary files if not given.
     pub temp_dir: Option<PathBuf>,
@@ -62,7 +63,7 @@ pub fn session_context(planners: ExtensionPlanners, config: &EngineConfig) -> Re
 /// # Errors
 /// As [`session_context`].
 pub fn session_state(planners: ExtensionPlanners, config: &EngineConfig) -> Result<SessionStateBuilder> {
-    let pool = FairSpillPool::new(config.memory_limit.unwrap_or_else(half_of_memory));
+    let pool = FairSpillPool::new(config.memory_limit.unwrap_or_else(half_of_memory) / 3 * 2);
     // A folder that was listed once may have other files now: a table is written and read in one session.
     let mut runtime = RuntimeEnvBuilder::new()
         .with_object_list_cache_limit(0)

@@ -4,17 +4,13 @@ use crate::{
     Engine, WriteOptions,
     error::{Error, Result},
     nodes::ParquetFiles,
+    staging::Staging,
 };
 use datafusion::execution::object_store::ObjectStoreUrl;
 use futures::{StreamExt, TryStreamExt};
 use object_store::{ObjectStore, ObjectStoreExt, path::Path as ObjectPath};
-use std::{
-    io,
-    path::{Path, PathBuf},
-    process,
-    sync::Arc,
-};
-use tokio::fs;
+use std::{io, path::PathBuf, process, sync::Arc};
+use tokio::task::spawn_blocking;
 use url::{Position, Url};
 
 /// Where files are written until they are whole, and where they go then.
@@ -24,7 +20,7 @@ pub(crate) struct Target {
     store: Arc<dyn ObjectStore>,
     /// Folder in the store that files are written to.
     folder: ObjectPath,
-    /// Local folders that are renamed; object stores have no rename, but show no object before it is whole.
+    /// A local folder is renamed; object stores have no rename, but show no object before it is whole.
     local: Option<Staging>,
     /// Objects to be replaced, removed once the new ones are there.
     replaced: Vec<ObjectPath>,
@@ -32,14 +28,15 @@ pub(crate) struct Target {
     prefix: String,
 }
 
-struct Staging {
-    partial: PathBuf,
-    target: PathBuf,
-}
-
 impl Target {
-    /// Checks that the target is free (or may be replaced) and can be written.
-    pub(crate) async fn open(engine: &Engine, location: &str, overwrite: bool) -> Result<Self> {
+    /// Checks that the target is free (or may be replaced) and can be written. In a local folder, partitions that a
+    /// write with the same `key` has finished, which was killed, are there still.
+    pub(crate) async fn open(
+        engine: &Engine,
+        location: &str,
+        overwrite: bool,
+        key: Option<String>,
+    ) -> Result<Self> {
         let unfit = |e: &dyn ToString| Error::target(location, e.to_string());
         if location.contains("://") && !location.starts_with("file://") {
             let url = Url::parse(location).map_err(|e| unfit(&e))?;
@@ -50,20 +47,16 @@ impl Target {
             None => PathBuf::from(location),
         };
         let target = std::path::absolute(&path).map_err(|e| unfit(&e))?;
-        let name = target.file_name().ok_or_else(|| unfit(&"not a folder's name"))?.to_string_lossy();
-        if !overwrite && is_taken(&target).await.map_err(|e| unfit(&e))? {
-            return Err(taken(location));
-        }
-        let partial = format!(".{name}.partial-{}-{}", process::id(), engine.next_number());
-        let partial = target.with_file_name(partial);
-        let create = fs::create_dir_all(&partial).await;
-        create
-            .map_err(|e| unfit(&format!("cannot be written ({e}): choose a folder that you may write to")))?;
-        let folder = Url::from_directory_path(&partial).map_err(|()| unfit(&"not a path of a folder"))?;
+        target.file_name().ok_or_else(|| unfit(&"not a folder's name"))?;
+        let unique = format!("{}-{}", process::id(), engine.next_number());
+        let open = move || Staging::open(&target, overwrite, key.as_deref(), &unique);
+        let staging = spawn_blocking(open).await.map_err(|e| unfit(&e))?.map_err(|e| unfit(&e))?;
+        let folder =
+            Url::from_directory_path(staging.rows()).map_err(|()| unfit(&"not a path of a folder"))?;
         let url = store_of(&folder)?;
         let store = engine.context().runtime_env().object_store(&url).map_err(|e| unfit(&e))?;
         let folder = ObjectPath::from_url_path(folder.path()).map_err(|e| unfit(&e))?;
-        let local = Some(Staging { partial, target });
+        let local = Some(staging);
         Ok(Self {
             location: location.to_owned(),
             url,
@@ -110,34 +103,26 @@ impl Target {
             prefix: self.prefix.clone(),
             row_group_bytes,
             compression_level,
+            finished: self.local.as_ref().and_then(Staging::finished),
         }
     }
 
     /// Makes the files visible in the place of what was there.
     pub(crate) async fn publish(self) -> Result<()> {
         let unfit = |e: &dyn ToString| Error::target(&self.location, e.to_string());
-        let Some(Staging { partial, target }) = &self.local else {
+        let Some(staging) = self.local else {
             let old = futures::stream::iter(self.replaced.clone().into_iter().map(Ok)).boxed();
             let removed: Result<Vec<_>, _> = self.store.delete_stream(old).try_collect().await;
             return removed.map(drop).map_err(|e| unfit(&e));
         };
-        let old = partial.with_extension("replaced");
-        let had = fs::rename(target, &old).await;
-        if let Err(e) = fs::rename(partial, target).await {
-            if had.is_ok() {
-                // What was there stays there.
-                fs::rename(&old, target).await.map_err(|e| unfit(&e))?;
-            }
-            return Err(unfit(&e));
-        }
-        if had.is_ok() { remove(&old).await.map_err(|e| unfit(&e)) } else { Ok(()) }
+        let published: io::Result<()> = spawn_blocking(|| staging.publish()).await.map_err(|e| unfit(&e))?;
+        published.map_err(|e| unfit(&e))
     }
 
     /// Removes what was written.
     pub(crate) async fn abandon(self) {
-        // The failure that led here is the one to tell; a file that cannot be removed hides behind it.
-        match &self.local {
-            Some(staging) => drop(fs::remove_dir_all(&staging.partial).await),
+        match self.local {
+            Some(staging) => drop(spawn_blocking(|| staging.abandon()).await),
             None => {
                 let mine = format!("{}-", self.prefix);
                 let written: Vec<ObjectPath> = self
@@ -160,23 +145,6 @@ impl Target {
 
 fn taken(location: &str) -> Error {
     Error::target(location, "there is something already: choose another place, or overwrite it")
-}
-
-async fn is_taken(target: &Path) -> io::Result<bool> {
-    match fs::read_dir(target).await {
-        Ok(mut entries) => Ok(entries.next_entry().await?.is_some()),
-        Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(false),
-        Err(e) if e.kind() == io::ErrorKind::NotADirectory => Ok(true),
-        Err(e) => Err(e),
-    }
-}
-
-async fn remove(path: &Path) -> io::Result<()> {
-    if fs::metadata(path).await?.is_dir() {
-        fs::remove_dir_all(path).await
-    } else {
-        fs::remove_file(path).await
-    }
 }
 
 /// A name that no other write has: of this engine's session and its count.

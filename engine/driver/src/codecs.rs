@@ -1,6 +1,6 @@
 //! How the nodes of crates that do not know the engine travel: registered here, where both are seen.
 
-use voxelflow_dataset::{NodeCodec, distributed::Distribute, functions::inventory::submit};
+use voxelflow_dataset::{NodeCodec, PartitionWise, distributed::Distribute, functions::inventory::submit};
 use voxelflow_tables::{NiftiExec, SeriesExec, Stores};
 
 submit! {
@@ -26,3 +26,7 @@ submit! {
 submit! {
     Distribute { rewrite: |node| node.downcast_ref::<SeriesExec>().and_then(SeriesExec::distributed) }
 }
+
+// A partition is a file.
+submit! { PartitionWise("NiftiExec") }
+submit! { PartitionWise("SeriesExec") }

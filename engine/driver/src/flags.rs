@@ -5,6 +5,7 @@ use std::{
     net::{IpAddr, Ipv4Addr, SocketAddr},
     path::PathBuf,
 };
+use voxelflow_tables::ByteSize;
 
 /// From scanner derivatives to trained model, maps and report.
 #[derive(Debug, Parser)]
@@ -67,9 +68,25 @@ pub struct FileFlags {
     /// Folder of everything that is written.
     #[arg(long, default_value = "voxelflow-out")]
     pub out: PathBuf,
-    /// Memory for sorts, joins and imports, in MiB.
-    #[arg(long, default_value_t = 1024)]
-    pub memory_mib: usize,
+    /// What it may take.
+    #[command(flatten)]
+    pub memory: MemoryFlags,
+}
+
+/// The memory of a session.
+#[derive(Clone, Copy, Debug, Args)]
+pub struct MemoryFlags {
+    /// Memory that the process should need, for example 1.5GB or 800MB: sorts, joins and images that are read take their
+    /// shares of it and go on in temporary files where these end.
+    #[arg(long, value_name = "SIZE", default_value = "1.5GB")]
+    pub memory: ByteSize,
+}
+
+impl MemoryFlags {
+    /// In bytes.
+    pub fn bytes(self) -> usize {
+        self.memory.0
+    }
 }
 
 /// Flags of `run`.
@@ -281,6 +298,9 @@ pub struct SqlFlags {
     /// Where to write the rows (needed for parquet).
     #[arg(long)]
     pub output: Option<PathBuf>,
+    /// What it may take.
+    #[command(flatten)]
+    pub memory: MemoryFlags,
     /// Where it runs.
     #[command(flatten)]
     pub cluster: ClusterFlags,
@@ -318,8 +338,33 @@ pub struct SynthFlags {
 /// What can be made.
 #[derive(Debug, Subcommand)]
 pub enum SynthWhat {
-    /// HCP-shaped motor-task series with six planted regressors.
+    /// HCP-shaped motor-task series with six planted regressors, as Parquet.
     Hcp(HcpFlags),
+    /// One BOLD image with the same regressors, by default of the size of a resting run of the HCP.
+    Bold(BoldFlags),
+}
+
+/// Flags of `synth bold`.
+#[derive(Debug, Args)]
+pub struct BoldFlags {
+    /// Voxels along i, j, k.
+    #[arg(long, value_name = "NI,NJ,NK", default_value = "91,109,91", value_parser = shape)]
+    pub shape: [usize; 3],
+    /// Volumes of the run.
+    #[arg(long, default_value_t = 1200)]
+    pub volumes: usize,
+    /// Seconds between volumes.
+    #[arg(long, default_value_t = 0.72)]
+    pub t_r: f64,
+    /// Seed of everything random.
+    #[arg(long, default_value_t = 0)]
+    pub seed: u64,
+    /// Standard deviation of the planted signal over that of the noise.
+    #[arg(long, default_value_t = 0.5)]
+    pub snr: f64,
+    /// File to write, `.nii` or `.nii.gz`; its sidecar is written beside it.
+    #[arg(long)]
+    pub out: PathBuf,
 }
 
 /// Flags of `synth hcp`.
@@ -351,6 +396,12 @@ fn assignment(text: &str) -> Result<(String, String), String> {
         return Err(format!("`{name}` is not a variable name: letters, digits and _ only"));
     }
     Ok((name.to_owned(), value.to_owned()))
+}
+
+fn shape(text: &str) -> Result<[usize; 3], String> {
+    let lengths: Option<Vec<usize>> = text.split(',').map(|n| n.trim().parse().ok()).collect();
+    let shape = lengths.and_then(|lengths| <[usize; 3]>::try_from(lengths).ok());
+    shape.ok_or_else(|| format!("`{text}` is no shape: give three whole numbers, for example 91,109,91"))
 }
 
 fn weight(text: &str) -> Result<(String, u32), String> {

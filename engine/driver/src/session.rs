@@ -67,7 +67,8 @@ impl SessionBuilder {
         self
     }
 
-    /// Bytes that sorts, joins and aggregations may hold before they spill.
+    /// Bytes that this process should need: sorts, joins, aggregations and images spill when their shares are used
+    /// up. Half of the machine's memory if not given.
     #[must_use]
     pub fn memory_limit(mut self, bytes: usize) -> Self {
         self.config.memory_limit = Some(bytes);

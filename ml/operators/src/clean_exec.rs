@@ -32,7 +32,7 @@ use std::{
     sync::Arc,
 };
 use voxelflow_dataset::{
-    LedgerNode, LedgerNotes, NodeCodec,
+    LedgerNode, LedgerNotes, NodeCodec, PartitionWise,
     node_codec::{one_input, read_settings, write_settings},
 };
 use voxelflow_signal::{CleanSettings, Cleaner};
@@ -130,6 +130,7 @@ enum SentCleaning {
 
 inventory::submit! { NodeCodec { name: NAME, encode, decode } }
 inventory::submit! { LedgerNode(NAME) }
+inventory::submit! { PartitionWise(NAME) }
 
 fn encode(node: &dyn ExecutionPlan) -> Option<Result<Vec<u8>, DataFusionError>> {
     let exec = node.downcast_ref::<CleanExec>()?;

@@ -39,7 +39,14 @@ impl Ledger {
     /// All that the nodes of `plan`, which ran in this process, have told so far.
     pub fn of_plan(plan: &dyn ExecutionPlan) -> Self {
         let mut ledger = Self::default();
-        notes::gather(plan, &mut ledger);
+        notes::gather(plan, None, &mut ledger);
+        ledger
+    }
+
+    /// As [`Ledger::of_plan`], of one partition of a plan whose partitions stand by themselves.
+    pub(crate) fn of_partition(plan: &dyn ExecutionPlan, partition: usize) -> Self {
+        let mut ledger = Self::default();
+        notes::gather(plan, Some(partition), &mut ledger);
         ledger
     }
 

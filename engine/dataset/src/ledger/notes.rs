@@ -94,12 +94,14 @@ pub(crate) fn entry_in(name: &str) -> Option<Option<LedgerEntry>> {
     Some(serde_json::from_str(name.strip_prefix(PREFIX)?).ok())
 }
 
-/// Adds what the nodes of `plan` have told.
-pub(super) fn gather(plan: &dyn ExecutionPlan, ledger: &mut Ledger) {
-    for metric in plan.metrics().iter().flat_map(|all| all.iter()) {
+/// Adds what the nodes of `plan` have told, of all partitions or of one.
+pub(super) fn gather(plan: &dyn ExecutionPlan, partition: Option<usize>, ledger: &mut Ledger) {
+    let metrics = plan.metrics();
+    let metrics = metrics.iter().flat_map(|all| all.iter());
+    for metric in metrics.filter(|m| partition.is_none() || m.partition() == partition) {
         if let MetricValue::Count { name, .. } = metric.value() {
             ledger.extend(entry_in(name).flatten());
         }
     }
-    plan.children().into_iter().for_each(|child| gather(child.as_ref(), ledger));
+    plan.children().into_iter().for_each(|child| gather(child.as_ref(), partition, ledger));
 }

@@ -1,13 +1,17 @@
 //! Writing Parquet where the rows are: a file for every partition that has rows, row groups bounded in bytes.
 //!
 //! The operator gives one row a partition: what it wrote. Whoever asked for the files checks the target before
-//! and publishes it afterwards.
+//! and publishes it afterwards. A partition that an earlier run has finished is not run again.
 
 use super::{
     UnaryOperator,
     unary::{self, UnaryTask},
 };
-use crate::node_codec::NodeCodec;
+use crate::{
+    ledger::{Ledger, LedgerNotes},
+    node_codec::NodeCodec,
+    staging::{Finished, FinishedPart},
+};
 use arrow::{
     array::{Array, UInt64Array},
     datatypes::{DataType, Field, Schema, SchemaRef},
@@ -16,7 +20,7 @@ use arrow::{
 use datafusion::{
     error::{DataFusionError, Result},
     execution::object_store::ObjectStoreUrl,
-    physical_plan::{SendableRecordBatchStream, stream::RecordBatchStreamAdapter},
+    physical_plan::{SendableRecordBatchStream, common::spawn_buffered, stream::RecordBatchStreamAdapter},
 };
 use futures::{StreamExt, stream};
 use object_store::{ObjectStore, buffered::BufWriter, path::Path as ObjectPath};
@@ -28,6 +32,7 @@ use parquet::{
 };
 use serde::{Deserialize, Serialize};
 use std::{fmt, sync::Arc};
+use tokio::task::spawn_blocking;
 
 /// Settings of `ParquetSinkExec`.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -42,6 +47,8 @@ pub(crate) struct ParquetFiles {
     pub row_group_bytes: usize,
     /// Level of zstd, 1 to 22; 0: not compressed.
     pub compression_level: i32,
+    /// Where partitions are noted that are whole; none where nobody may go on with them.
+    pub finished: Option<Finished>,
 }
 
 inventory::submit! {
@@ -53,15 +60,15 @@ inventory::submit! {
 }
 
 impl ParquetFiles {
-    /// The file of a partition; names sort as partitions do.
-    fn path(&self, partition: usize) -> ObjectPath {
-        ObjectPath::from(self.folder.as_str()).join(format!("{}-{partition:05}.parquet", self.prefix))
+    /// The name of a partition's file; names sort as partitions do.
+    fn name(&self, partition: usize) -> String {
+        format!("{}-{partition:05}.parquet", self.prefix)
     }
 
     fn file(&self, store: &Arc<dyn ObjectStore>, partition: usize, schema: &SchemaRef) -> Result<File> {
         Ok(File {
             store: Arc::clone(store),
-            path: self.path(partition),
+            path: ObjectPath::from(self.folder.as_str()).join(self.name(partition)),
             schema: Arc::clone(schema),
             properties: properties(schema, self.compression_level)?,
             row_group_bytes: self.row_group_bytes.max(1),
@@ -78,25 +85,53 @@ impl UnaryOperator for ParquetFiles {
     }
     fn schema(&self, _input: &SchemaRef) -> SchemaRef {
         let number = |name: &str| Field::new(name, DataType::UInt64, false);
-        Arc::new(Schema::new(vec![number("files"), number("rows"), number("bytes")]))
+        Arc::new(Schema::new(["files", "rows", "bytes", "taken_over"].map(number).to_vec()))
     }
     fn describe(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}{}/{}-*.parquet", self.store, self.folder, self.prefix)
     }
     fn run(&self, task: UnaryTask) -> Result<SendableRecordBatchStream> {
-        let UnaryTask { rows, input, place, schema, context, .. } = task;
-        let store = context.runtime_env().object_store(ObjectStoreUrl::parse(&self.store)?)?;
-        let file = self.file(&store, place.partition, &input.schema())?;
-        let output = Arc::clone(&schema);
+        let store = task.context.runtime_env().object_store(ObjectStoreUrl::parse(&self.store)?)?;
+        let file = self.file(&store, task.place.partition, &task.input.schema())?;
+        let (files, schema) = (self.clone(), Arc::clone(&task.schema));
         let written = stream::once(async move {
-            let (files, rows, bytes) = match file.write_all(rows).await? {
-                Some((rows, bytes)) => (1, rows as u64, bytes),
-                None => (0, 0, 0),
-            };
-            let number = |n: u64| Arc::new(UInt64Array::from(vec![n])) as _;
-            Ok(RecordBatch::try_new(output, vec![number(files), number(rows), number(bytes)])?)
+            let schema = Arc::clone(&task.schema);
+            let numbers = files.write(file, task).await?;
+            Ok(RecordBatch::try_new(
+                schema,
+                numbers.map(|n| Arc::new(UInt64Array::from(vec![n])) as _).to_vec(),
+            )?)
         });
         Ok(Box::pin(RecordBatchStreamAdapter::new(schema, written)))
+    }
+}
+
+impl ParquetFiles {
+    /// Writes a partition, or takes it over. Gives files, rows, bytes, and 1 if it was taken over.
+    async fn write(&self, file: File, task: UnaryTask) -> Result<[u64; 4]> {
+        let UnaryTask { rows, input, place, metrics_partition, metrics, .. } = task;
+        if let Some(part) = self.finished.as_ref().and_then(|finished| finished.find(place)) {
+            let notes = LedgerNotes::new(&metrics, metrics_partition);
+            notes.note_all(part.ledger);
+            notes.tell();
+            return Ok([part.file.iter().count() as u64, part.rows, part.bytes, 1]);
+        }
+        let written = file.write_all(rows).await?;
+        let (rows, bytes) = written.unwrap_or_default();
+        if let Some(finished) = self.finished.clone() {
+            let part = FinishedPart {
+                key: finished.key.clone(),
+                partition: place.partition,
+                partitions: place.partitions,
+                file: written.map(|_| self.name(place.partition)),
+                rows: rows as u64,
+                bytes,
+                ledger: Ledger::of_partition(input.as_ref(), metrics_partition),
+            };
+            let noted = spawn_blocking(move || finished.add(&part)).await;
+            noted.map_err(|e| DataFusionError::ExecutionJoin(Box::new(e)))??;
+        }
+        Ok([u64::from(written.is_some()), rows as u64, bytes, 0])
     }
 }
 
@@ -109,6 +144,9 @@ pub(crate) async fn write_empty(
     let file = files.file(store, 0, schema)?;
     file.finish(file.open()?).await
 }
+
+/// Parts of a file, of 10 MB, that may be on their way to the store at once.
+const UPLOADS: usize = 4;
 
 /// One file to be.
 struct File {
@@ -123,13 +161,15 @@ type Writer = AsyncArrowWriter<BufWriter>;
 
 impl File {
     fn open(&self) -> Result<Writer> {
-        let sink = BufWriter::new(Arc::clone(&self.store), self.path.clone());
+        let sink = BufWriter::new(Arc::clone(&self.store), self.path.clone()).with_max_concurrency(UPLOADS);
         AsyncArrowWriter::try_new(sink, Arc::clone(&self.schema), Some(self.properties.clone()))
             .map_err(|e| self.failure(&e))
     }
 
     /// Rows and bytes, or nothing where there are no rows.
-    async fn write_all(self, mut rows: SendableRecordBatchStream) -> Result<Option<(usize, u64)>> {
+    async fn write_all(self, rows: SendableRecordBatchStream) -> Result<Option<(usize, u64)>> {
+        // The next batch is computed while one is encoded.
+        let mut rows = spawn_buffered(rows, 1);
         let mut open: Option<(Writer, usize)> = None;
         while let Some(batch) = rows.next().await {
             let batch = batch?;

@@ -9,7 +9,7 @@ use crate::{
 pub(super) async fn plan(flags: FileFlags) -> Result<()> {
     let variables = flags.set.iter().cloned().collect();
     let file = PipelineFile::read(&flags.file, &variables)?;
-    let session = Session::builder().out(&flags.out).memory_limit(flags.memory_mib << 20).build()?;
+    let session = Session::builder().out(&flags.out).memory_limit(flags.memory.bytes()).build()?;
     print!("{}", plan_text(&file, &session, &flags.out).await?);
     Ok(())
 }

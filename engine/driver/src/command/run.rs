@@ -14,7 +14,7 @@ pub(super) async fn run(flags: RunFlags, json: bool) -> Result<()> {
         out: flags.file.out,
         fresh: flags.fresh,
         progress: ProgressStyleKind::detect(json),
-        memory_limit: flags.file.memory_mib << 20,
+        memory_limit: flags.file.memory.bytes(),
         cluster: flags.cluster,
     };
     let outcomes = pipeline::run(&file, &options).await?;

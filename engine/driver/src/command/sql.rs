@@ -19,7 +19,7 @@ pub(super) async fn sql(flags: SqlFlags) -> Result<()> {
         let reason = "csv and json go to a local file; give --format parquet for a store";
         return Err(Error::input(path.display(), reason));
     }
-    let session = Session::builder().place(&flags.cluster).start().await?;
+    let session = Session::builder().memory_limit(flags.memory.bytes()).place(&flags.cluster).start().await?;
     let rows = session.sql(&flags.statement).await?;
     match (flags.format, &flags.output) {
         (RowFormat::Table, None) => print_rows(&rows, usize::MAX).await.map(drop),

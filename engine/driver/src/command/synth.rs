@@ -2,14 +2,15 @@
 
 use crate::{
     Result,
-    flags::{HcpFlags, SynthFlags, SynthWhat},
+    flags::{BoldFlags, HcpFlags, SynthFlags, SynthWhat},
 };
 use std::time::{Duration, Instant};
-use voxelflow_synth::{HcpSynth, write_hcp};
+use voxelflow_synth::{BoldSynth, HcpSynth, write_bold, write_hcp};
 
 pub(super) fn synth(flags: SynthFlags, json: bool) -> Result<()> {
     match flags.what {
         SynthWhat::Hcp(hcp) => synth_hcp(hcp, json),
+        SynthWhat::Bold(bold) => synth_bold(bold, json),
     }
 }
 
@@ -22,14 +23,7 @@ fn synth_hcp(flags: HcpFlags, json: bool) -> Result<()> {
         snr: flags.snr,
         ..HcpSynth::default()
     };
-    let mut last = Instant::now();
-    let mut progress = |done: u64, total: u64| {
-        if last.elapsed() >= Duration::from_secs(10) {
-            last = Instant::now();
-            eprintln!("synth hcp: {done} of {total} series");
-        }
-    };
-    let summary = write_hcp(&settings, &flags.out, &mut progress)?;
+    let summary = write_hcp(&settings, &flags.out, &mut progress("synth hcp", "series"))?;
     if json {
         println!("{}", serde_json::json!(summary));
     } else {
@@ -39,4 +33,27 @@ fn synth_hcp(flags: HcpFlags, json: bool) -> Result<()> {
         }
     }
     Ok(())
+}
+
+fn synth_bold(flags: BoldFlags, json: bool) -> Result<()> {
+    let BoldFlags { shape, volumes, t_r, seed, snr, out } = flags;
+    let settings = BoldSynth { shape, volumes, t_r, seed, snr };
+    write_bold(&settings, &out, &mut progress("synth bold", "volumes"))?;
+    if json {
+        println!("{}", serde_json::json!({ "file": out, "settings": settings }));
+    } else {
+        println!("{}: {shape:?} voxels, {volumes} volumes, seed {seed}", out.display());
+    }
+    Ok(())
+}
+
+/// Tells every ten seconds how far the work is.
+fn progress(what: &'static str, unit: &'static str) -> impl FnMut(u64, u64) {
+    let mut last = Instant::now();
+    move |done, total| {
+        if last.elapsed() >= Duration::from_secs(10) {
+            last = Instant::now();
+            eprintln!("{what}: {done} of {total} {unit}");
+        }
+    }
 }

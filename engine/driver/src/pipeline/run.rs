@@ -23,7 +23,7 @@ use std::{
     sync::Arc,
     time::Instant,
 };
-use voxelflow_dataset::{TrainingHistory, WriteOptions};
+use voxelflow_dataset::{TrainingHistory, WriteOptions, remove_left_behind};
 use voxelflow_operators::TrainObserver;
 use voxelflow_pipeline::{
     MapsSource, Planned, PlannedTable, PlannedTrain, Planner, Statement, explain_batch, statement_key,
@@ -205,12 +205,13 @@ impl<'a> Runner<'a> {
             None => {
                 let location = rows_folder.to_string_lossy();
                 let dataset = self.session.dataset(table.plan.clone());
-                let written =
-                    dataset.write_parquet_with(&location, &WriteOptions::default().overwrite()).await?;
+                let options = WriteOptions { take_over: !self.options.fresh, ..WriteOptions::default() };
+                let written = dataset.write_parquet_with(&location, &options.overwrite()).await?;
                 remove_others(&folder, &rows_folder)?;
                 let record = StatementRecord {
                     key: key.to_owned(),
                     rows: Some(written.rows as u64),
+                    taken_over: written.taken_over as u64,
                     files: vec![FileRecord::of(&rows_folder, &self.options.out)?],
                     ledger: written.ledger.totals().into_iter().collect(),
                     ..Default::default()
@@ -330,11 +331,16 @@ fn remove_checkpoints(folder: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Rows of the same table under an older key are of no use any more.
+/// Rows of the same table under an older key are of no use any more, nor is what was begun of them.
 fn remove_others(folder: &Path, kept: &Path) -> Result<()> {
     let entries = std::fs::read_dir(folder).map_err(|e| Error::io(folder, e))?;
-    for entry in entries.flatten().map(|e| e.path()).filter(|p| p != kept && p.is_dir()) {
+    let old = |path: &PathBuf| path != kept && path.is_dir() && !is_hidden(path);
+    for entry in entries.flatten().map(|e| e.path()).filter(old) {
         std::fs::remove_dir_all(&entry).map_err(|e| Error::io(&entry, e))?;
     }
-    Ok(())
+    remove_left_behind(folder).map_err(|e| Error::io(folder, e))
+}
+
+fn is_hidden(path: &Path) -> bool {
+    path.file_name().is_some_and(|name| name.to_string_lossy().starts_with('.'))
 }

@@ -27,6 +27,8 @@ pub struct StatementRecord {
     pub key: String,
     /// Rows that it made.
     pub rows: Option<u64>,
+    /// Partitions (images of a table, for example) that an earlier run had finished before it was killed.
+    pub taken_over: u64,
     /// Wall-clock seconds that it took.
     pub seconds: f64,
     /// Loss before and after, of a training.

@@ -48,7 +48,7 @@ pub fn summary_table(outcomes: &[Outcome]) -> Result<String> {
     };
     let batch = RecordBatch::try_from_iter([
         ("statement", column(|o| o.title.clone())),
-        ("", column(|o| o.note.text().to_owned())),
+        ("", column(note)),
         ("rows", column(|o| o.record.rows.map(|r| r.to_string()).unwrap_or_default())),
         ("loss before → after", column(loss)),
         ("written", column(written)),
@@ -56,6 +56,14 @@ pub fn summary_table(outcomes: &[Outcome]) -> Result<String> {
     ]);
     let table = batch.and_then(|b| pretty_format_batches(&[b]));
     Ok(table.map_err(datafusion::error::DataFusionError::from)?.to_string())
+}
+
+fn note(outcome: &Outcome) -> String {
+    match (outcome.note, outcome.record.taken_over) {
+        (OutcomeNote::Ran, 1) => "ran, but for 1 run finished before".into(),
+        (OutcomeNote::Ran, n @ 2..) => format!("ran, but for {n} runs finished before"),
+        (note, _) => note.text().into(),
+    }
 }
 
 fn loss(outcome: &Outcome) -> String {
