@@ -43,6 +43,10 @@ mod series_table;
 mod stores;
 mod structure;
 mod table_factory;
+mod text_columns;
+mod text_file;
+mod text_kind;
+mod text_table;
 mod travel;
 mod volume_store;
 
@@ -65,3 +69,5 @@ pub use series_options::SeriesOptions;
 pub use series_table::SeriesTable;
 pub use stores::Stores;
 pub use table_factory::ImageTables;
+pub use text_kind::TextTables;
+pub use text_table::TextOptions;

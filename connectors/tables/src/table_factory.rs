@@ -97,32 +97,42 @@ impl TableProviderFactory for ImageTables {
         session: &dyn Session,
         cmd: &CreateExternalTable,
     ) -> PlanResult<Arc<dyn TableProvider>> {
-        let refuse = |what: &str| {
-            let reason = format!(
-                "a table STORED AS {} takes no {what}; its columns are the key columns and `series`",
-                self.name()
-            );
-            Err(Error::Location { location: cmd.name.to_string(), reason })
-        };
-        if !cmd.schema.fields().is_empty() {
-            refuse("column list")?;
-        }
-        if !cmd.table_partition_cols.is_empty() {
-            refuse("PARTITIONED BY")?;
-        }
-        if !cmd.order_exprs.is_empty() {
-            refuse("WITH ORDER")?;
-        }
-        // DataFusion's parser puts `format.` before option names without a dot.
-        let options: Options = cmd
-            .options
-            .iter()
-            .map(|(name, value)| {
-                (name.strip_prefix("format.").unwrap_or(name).to_owned(), value.clone().into())
-            })
-            .collect();
-        let (kind, locations, stores) = (*self, cmd.locations.clone(), Stores::of(session.runtime_env()));
-        let table = tokio::task::spawn_blocking(move || kind.open(&locations, &options, &stores));
-        Ok(table.await.map_err(|e| DataFusionError::External(Box::new(e)))??)
+        let kind = *self;
+        create(self.name(), session, cmd, move |locations, options, stores| {
+            kind.open(locations, options, stores)
+        })
+        .await
     }
+}
+
+/// Makes the table that a statement describes by `open`, on a thread that may block; `name` is what stands after
+/// `STORED AS`.
+pub(crate) async fn create(
+    name: &'static str,
+    session: &dyn Session,
+    cmd: &CreateExternalTable,
+    open: impl FnOnce(&[String], &Options, &Stores) -> Result<Arc<dyn TableProvider>> + Send + 'static,
+) -> PlanResult<Arc<dyn TableProvider>> {
+    let refuse = |what: &str| {
+        let reason = format!("a table STORED AS {name} takes no {what}: its files say which columns it has");
+        Err(Error::Location { location: cmd.name.to_string(), reason })
+    };
+    if !cmd.schema.fields().is_empty() {
+        refuse("column list")?;
+    }
+    if !cmd.table_partition_cols.is_empty() {
+        refuse("PARTITIONED BY")?;
+    }
+    if !cmd.order_exprs.is_empty() {
+        refuse("WITH ORDER")?;
+    }
+    // DataFusion's parser puts `format.` before option names without a dot.
+    let options: Options = cmd
+        .options
+        .iter()
+        .map(|(name, value)| (name.strip_prefix("format.").unwrap_or(name).to_owned(), value.clone().into()))
+        .collect();
+    let (locations, stores) = (cmd.locations.clone(), Stores::of(session.runtime_env()));
+    let table = tokio::task::spawn_blocking(move || open(&locations, &options, &stores));
+    Ok(table.await.map_err(|e| DataFusionError::External(Box::new(e)))??)
 }

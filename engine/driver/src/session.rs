@@ -27,7 +27,7 @@ use voxelflow_dataset::{
 };
 use voxelflow_operators::{StageCatalog, end_cut_off, extension_planners};
 use voxelflow_storage::{Field, Purpose, StoreOptions};
-use voxelflow_tables::{ExportOptions, ImageTables, Stores, check_export, export_maps};
+use voxelflow_tables::{ExportOptions, ImageTables, Stores, TextTables, check_export, export_maps};
 
 /// Folder of what a session writes, unless told otherwise.
 pub const DEFAULT_OUT: &str = "voxelflow-out";
@@ -248,6 +248,10 @@ fn session_state_of(config: &EngineConfig, stores: &LiveOptions) -> Result<Sessi
     let mut state = session_state(extension_planners(), &config)?.build();
     state.config_mut().options_mut().extensions.insert(StoreSettings::new(stores));
     for tables in ImageTables::ALL {
+        let factory: Arc<dyn TableProviderFactory> = Arc::new(tables);
+        state.table_factories_mut().insert(tables.name().to_owned(), factory);
+    }
+    for tables in TextTables::ALL {
         let factory: Arc<dyn TableProviderFactory> = Arc::new(tables);
         state.table_factories_mut().insert(tables.name().to_owned(), factory);
     }

@@ -80,34 +80,46 @@ pub fn select_hcp_runs<S: AsRef<str>>(paths: &[S], query: &HcpQuery) -> Selectio
     found
 }
 
+/// Subject, task and direction of a file's run, by its place: `100307`, `MOTOR` and `LR` of
+/// `…/100307/MNINonLinear/Results/tfMRI_MOTOR_LR/EVs/lh.txt`.
+pub fn hcp_run_of(path: &str) -> Option<(&str, &str, Option<&str>)> {
+    let (subject, name, _) = place(path)?;
+    let (task, run) = task_and_run(name);
+    Some((subject, task, run))
+}
+
+/// Subject, name of the run and file of a path.
+fn place(path: &str) -> Option<(&str, &str, &str)> {
+    let (before, after) = path.split_once(RESULTS)?;
+    let subject = before.trim_end_matches('/').rsplit('/').next().unwrap_or_default();
+    let (name, file) = after.split_once('/')?;
+    let is_run = name.starts_with("tfMRI_") || name.starts_with("rfMRI_");
+    (is_run && !subject.is_empty()).then_some((subject, name, file))
+}
+
+/// `MOTOR` and `LR` of `tfMRI_MOTOR_LR`; `RETCCW_7T` and `AP` of `tfMRI_RETCCW_7T_AP`.
+fn task_and_run(name: &str) -> (&str, Option<&str>) {
+    let name = name.split_once('_').map_or(name, |(_, rest)| rest);
+    match name.rsplit_once('_') {
+        Some((task, direction)) if DIRECTIONS.contains(&direction) => (task, Some(direction)),
+        _ => (name, None),
+    }
+}
+
 fn folders<S: AsRef<str>>(paths: &[S]) -> BTreeMap<(&str, &str), Folder<'_>> {
     let mut folders: BTreeMap<(&str, &str), Folder> = BTreeMap::new();
     for path in paths {
-        let path = path.as_ref();
-        let Some((before, after)) = path.split_once(RESULTS) else { continue };
-        let subject = before.trim_end_matches('/').rsplit('/').next().unwrap_or_default();
-        let (Some((name, file)), false) = (after.split_once('/'), subject.is_empty()) else { continue };
-        if name.starts_with("tfMRI_") || name.starts_with("rfMRI_") {
-            let folder = folders.entry((subject, name)).or_default();
-            (folder.subject, folder.name) = (subject, name);
-            folder.files.insert(file, path);
-        }
+        let Some((subject, name, file)) = place(path.as_ref()) else { continue };
+        let folder = folders.entry((subject, name)).or_default();
+        (folder.subject, folder.name) = (subject, name);
+        folder.files.insert(file, path.as_ref());
     }
     folders
 }
 
 impl Folder<'_> {
-    /// `MOTOR` and `LR` of `tfMRI_MOTOR_LR`; `RETCCW_7T` and `AP` of `tfMRI_RETCCW_7T_AP`.
-    fn task_and_run(&self) -> (&str, Option<&str>) {
-        let name = self.name.split_once('_').map_or(self.name, |(_, rest)| rest);
-        match name.rsplit_once('_') {
-            Some((task, direction)) if DIRECTIONS.contains(&direction) => (task, Some(direction)),
-            _ => (name, None),
-        }
-    }
-
     fn is_asked_for(&self, query: &HcpQuery) -> bool {
-        let (task, run) = self.task_and_run();
+        let (task, run) = task_and_run(self.name);
         let among = |wanted: &[String], value: &str| {
             wanted.is_empty() || wanted.iter().any(|wanted| wanted.eq_ignore_ascii_case(value))
         };
@@ -147,7 +159,7 @@ impl Folder<'_> {
     }
 
     fn run(&self, image: &str, query: &HcpQuery) -> (BidsRun, Vec<Problem>) {
-        let (task, run) = self.task_and_run();
+        let (task, run) = task_and_run(self.name);
         let kind = if query.grayordinates { BoldKind::Grayordinates } else { BoldKind::Volume };
         let file = |name: &str| self.files.get(name).map(|path| (*path).to_owned());
         let mask = (kind == BoldKind::Volume).then(|| file("brainmask_fs.2.nii.gz")).flatten();
@@ -247,6 +259,18 @@ mod tests {
         assert_eq!(run.confounds, Some(ConfoundFiles::MovementRegressors(at("Movement_Regressors.txt"))));
         let events = vec![("lh".into(), at("EVs/lh.txt")), ("rf".into(), at("EVs/rf.txt"))];
         assert_eq!(run.events, Some(EventFiles::ThreeColumns(events)));
+    }
+
+    #[test]
+    fn a_file_is_known_by_its_place() {
+        let at = "/data/100307/MNINonLinear/Results/tfMRI_MOTOR_LR/EVs/lh.txt";
+        assert_eq!(hcp_run_of(at), Some(("100307", "MOTOR", Some("LR"))));
+        let at = "1/MNINonLinear/Results/rfMRI_REST1_7T_PA/Movement_Regressors.txt";
+        assert_eq!(hcp_run_of(at), Some(("1", "REST1_7T", Some("PA"))));
+        for other in ["sub-1/func/a.txt", "MNINonLinear/Results/tfMRI_X_LR/a", "1/MNINonLinear/Results/a.txt"]
+        {
+            assert_eq!(hcp_run_of(other), None, "{other}");
+        }
     }
 
     #[test]

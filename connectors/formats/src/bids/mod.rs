@@ -40,7 +40,7 @@ mod select;
 mod trees;
 
 pub use dataset::{BidsDataset, BidsFile, ReadText};
-pub use hcp::{HcpQuery, select_hcp_runs};
+pub use hcp::{HcpQuery, hcp_run_of, select_hcp_runs};
 pub use name::{BidsName, entities_in};
 pub use query::{BidsQuery, ENTITIES, NONE, key_of};
 pub use role::{BoldKind, Role};
