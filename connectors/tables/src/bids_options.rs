@@ -17,6 +17,29 @@ pub enum Incomplete {
     Skip,
 }
 
+/// What of a run is read.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum RunKind {
+    /// Voxels.
+    #[default]
+    Volume,
+    /// Vertices of both hemispheres, or of the one that `hemi` names.
+    Surface,
+    /// Grayordinates of CIFTI.
+    Grayordinates,
+}
+
+impl RunKind {
+    pub(crate) fn bold(self) -> BoldKind {
+        match self {
+            Self::Volume => BoldKind::Volume,
+            Self::Surface => BoldKind::Surface,
+            Self::Grayordinates => BoldKind::Grayordinates,
+        }
+    }
+}
+
 /// Options of a BIDS table. What chooses images may list several values, separated by commas; `none` means images
 /// whose names lack that entity.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -64,6 +87,12 @@ pub struct BidsOptions {
     /// Phase-encoding direction.
     #[serde(deserialize_with = "text")]
     pub dir: Option<String>,
+    /// Density of a mesh or of grayordinates, such as `91k`.
+    #[serde(deserialize_with = "text")]
+    pub den: Option<String>,
+    /// Hemisphere of surfaces, `L` or `R`; both if it is not given.
+    #[serde(deserialize_with = "text")]
+    pub hemi: Option<String>,
     /// The raw dataset: a path or a URL.
     pub raw: Option<String>,
     /// What is the same for every table of images.
@@ -96,7 +125,9 @@ pub struct HcpOptions {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct RunImageOptions {
-    /// `brain`, each run's own mask; a path or URL of one mask for all; `auto`; `none`.
+    /// `volume`, `surface` or `grayordinates`.
+    pub kind: RunKind,
+    /// Of volumes: `brain`, each run's own mask; a path or URL of one mask for all; `auto`; `none`.
     pub mask: String,
     /// Repetition time in seconds, instead of the sidecars' or the header's.
     #[serde(deserialize_with = "seconds")]
@@ -110,7 +141,13 @@ pub struct RunImageOptions {
 impl Default for RunImageOptions {
     fn default() -> Self {
         let NiftiOptions { memory_limit, .. } = NiftiOptions::default();
-        Self { mask: "brain".into(), t_r: None, memory_limit, incomplete: Incomplete::default() }
+        Self {
+            kind: RunKind::default(),
+            mask: "brain".into(),
+            t_r: None,
+            memory_limit,
+            incomplete: Incomplete::default(),
+        }
     }
 }
 
@@ -135,7 +172,7 @@ impl BidsOptions {
         Ok(parse_options("a BIDS table", options)?)
     }
 
-    /// What is asked for, among volumes.
+    /// What is asked for.
     pub(crate) fn query(&self) -> BidsQuery {
         let entities = [
             ("sub", &self.subject),
@@ -152,11 +189,12 @@ impl BidsOptions {
             ("ce", &self.ce),
             ("rec", &self.rec),
             ("dir", &self.dir),
+            ("den", &self.den),
+            ("hemi", &self.hemi),
         ];
         let given = entities.iter().filter_map(|(key, values)| Some((key, values.as_ref()?)));
-        given.fold(BidsQuery::default().of_kind(BoldKind::Volume), |query, (key, values)| {
-            query.with(key, values)
-        })
+        let query = BidsQuery::default().of_kind(self.images.kind.bold());
+        given.fold(query, |query, (key, values)| query.with(key, values))
     }
 }
 
@@ -178,7 +216,7 @@ impl HcpOptions {
             tasks: list(&self.task),
             runs: list(&self.run),
             desc: self.desc.clone(),
-            grayordinates: false,
+            grayordinates: self.images.kind == RunKind::Grayordinates,
         }
     }
 }

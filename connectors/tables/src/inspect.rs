@@ -1,6 +1,7 @@
 //! What a folder of BIDS derivatives or of the HCP pipelines would give as a table, and what is wrong with it.
 
-use crate::{Result, Stores};
+use crate::series_file::SeriesFile;
+use crate::{Result, RunKeys, SeriesFormat, Stores};
 use voxelflow_formats::bids::{
     BidsDataset, BidsRun, BoldKind, EventFiles, HcpQuery, Problem, Role, select_hcp_runs, select_runs,
     variants_of,
@@ -25,8 +26,10 @@ pub struct InspectedRun {
     pub run: String,
     /// What has to be chosen to get it: `desc-preproc space-T1w`.
     pub variant: String,
-    /// Voxels along i, j, k, and volumes; none for surfaces, grayordinates and images that cannot be read.
-    pub shape: Option<([usize; 3], usize)>,
+    /// Voxels along i, j, k, vertices of the hemispheres, or grayordinates; none for what cannot be read.
+    pub size: Option<String>,
+    /// Volumes, or points of the series.
+    pub volumes: Option<usize>,
     /// Repetition time in seconds: the sidecars', else the header's.
     pub t_r: Option<f64>,
     /// Whether it can be read as voxel series.
@@ -102,17 +105,14 @@ fn inspect_run(
     variant: String,
     problems: &mut Vec<String>,
 ) -> InspectedRun {
-    let header = match (run.kind, run.bold.first()) {
-        (BoldKind::Volume, Some(bold)) => read_header(&listing.location_of(bold), run.t_r),
-        (BoldKind::Surface | BoldKind::Grayordinates, _) | (_, None) => Ok(None),
-    };
-    let (shape, t_r) = match header {
-        Ok(Some((shape, t_r))) => (Some(shape), t_r),
-        Ok(None) => (None, run.t_r),
-        Err(e) => {
-            problems.push(e.to_string());
-            (None, run.t_r)
-        }
+    let header = if run.bold.is_empty() { Ok(None) } else { read_headers(listing, run).map(Some) };
+    let header = header.unwrap_or_else(|e| {
+        problems.push(e.to_string());
+        None
+    });
+    let (size, volumes, t_r) = match header {
+        Some((size, volumes, t_r)) => (Some(size), Some(volumes), t_r),
+        None => (None, None, run.t_r),
     };
     let events = run.events.as_ref().map(|events| match events {
         EventFiles::Table(_) => "table".to_owned(),
@@ -121,23 +121,45 @@ fn inspect_run(
     InspectedRun {
         run: run.label(),
         variant,
-        shape,
+        usable: size.is_some(),
+        size,
+        volumes,
         t_r,
-        usable: shape.is_some(),
         mask: run.mask.is_some(),
         confounds: run.confounds.is_some(),
         events,
     }
 }
 
-type Shape = ([usize; 3], usize);
+/// Size in words, points of the series, repetition time.
+type Header = (String, usize, Option<f64>);
 
-fn read_header(location: &str, t_r: Option<f64>) -> Result<Option<(Shape, Option<f64>)>> {
+fn read_headers(listing: &Listing, run: &BidsRun) -> Result<Header> {
+    match (run.kind, &run.bold[..]) {
+        (BoldKind::Volume, [bold, ..]) => volume_header(&listing.location_of(bold), run.t_r),
+        (BoldKind::Grayordinates, _) => series_headers(listing, run, SeriesFormat::Cifti, "grayordinates"),
+        _ => series_headers(listing, run, SeriesFormat::Gifti, "vertices"),
+    }
+}
+
+fn volume_header(location: &str, t_r: Option<f64>) -> Result<Header> {
     let reader = Stores::default().open_image(location)?;
     let header = reader.header();
-    let t_r = match t_r {
-        Some(t_r) => Some(t_r),
-        None => header.t_r()?,
+    let t_r = if t_r.is_some() { t_r } else { header.t_r()? };
+    let [i, j, k] = header.shape;
+    Ok((format!("{i}×{j}×{k}"), header.volumes, t_r))
+}
+
+fn series_headers(listing: &Listing, run: &BidsRun, format: SeriesFormat, what: &str) -> Result<Header> {
+    let look = |bold: &String| {
+        let location = listing.location_of(bold);
+        SeriesFile::of_run(&location, format, RunKeys::from(run), run.t_r, &Stores::default())
     };
-    Ok(Some(((header.shape, header.volumes), t_r)))
+    let files: Vec<SeriesFile> = run.bold.iter().map(look).collect::<Result<_>>()?;
+    if let Some((first, others)) = files.split_first() {
+        others.iter().try_for_each(|file| file.must_fit(first))?;
+    }
+    let rows: Vec<String> = files.iter().map(|file| file.rows.to_string()).collect();
+    let (points, t_r) = files.first().map_or((0, run.t_r), |first| (first.points, first.t_r));
+    Ok((format!("{} {what}", rows.join("+")), points, t_r))
 }

@@ -50,7 +50,7 @@ mod text_table;
 mod travel;
 mod volume_store;
 
-pub use bids_options::{BidsOptions, HcpOptions, Incomplete, RunImageOptions};
+pub use bids_options::{BidsOptions, HcpOptions, Incomplete, RunImageOptions, RunKind};
 pub use confounds::read_confounds;
 pub use error::{Error, Result};
 pub use export_maps::{ExportOptions, export_maps};

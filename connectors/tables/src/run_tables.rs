@@ -1,9 +1,13 @@
-//! `STORED AS BIDS` and `STORED AS HCP`: all runs of a folder that are asked for, as one table of voxel series.
+//! `STORED AS BIDS` and `STORED AS HCP`: all runs of a folder that are asked for, as one table of series of
+//! voxels, vertices or grayordinates.
 
-use crate::bids_options::{BidsOptions, HcpOptions, Incomplete, RunImageOptions};
+use crate::bids_options::{BidsOptions, HcpOptions, Incomplete, RunImageOptions, RunKind};
 use crate::mask::{Mask, MaskChoice};
 use crate::nifti_table::Parts;
-use crate::{Error, Image, NiftiTable, Result, RunKeys, Stores};
+use crate::series_file::SeriesFile;
+use crate::{Error, Image, NiftiTable, Result, RunKeys, SeriesFormat, SeriesOptions, SeriesTable, Stores};
+use datafusion::catalog::TableProvider;
+use std::sync::Arc;
 use voxelflow_formats::bids::{
     BidsDataset, BidsRun, ConfoundFiles, Effect, Part, Problem, Selection, select_hcp_runs, select_runs,
 };
@@ -13,37 +17,92 @@ use voxelflow_storage::Listing;
 /// Problems that one message lists.
 const LISTED: usize = 10;
 
-impl NiftiTable {
-    /// The runs of a folder of BIDS derivatives; `location` is a path or a URL.
-    ///
-    /// # Errors
-    /// An unknown option; a folder that cannot be listed; no run, or runs that exist in several variants; runs that
-    /// cannot be used, unless they are skipped; images (or masks) of different grids, lengths or repetition times.
-    pub fn of_bids(location: &str, options: &Options, stores: &Stores) -> Result<Self> {
-        let options = BidsOptions::parse(options)?;
-        let listing = stores.list(location)?;
-        let raw = options.raw.as_deref().map(|raw| stores.list(raw)).transpose()?;
-        let read = |path: &str| listing.read_text(path);
-        let read_raw = |path: &str| match &raw {
-            Some(raw) => raw.read_text(path),
-            None => Err(std::io::ErrorKind::NotFound.into()),
-        };
-        let dataset = BidsDataset::new(listing.paths(), &read);
-        let raw = raw.as_ref().map(|raw| BidsDataset::new(raw.paths(), &read_raw));
-        let found = select_runs(&dataset, raw.as_ref(), &options.query());
-        table(location, &listing, found, &options.images, stores)
-    }
+/// The runs of a folder of BIDS derivatives; `location` is a path or a URL.
+///
+/// # Errors
+/// An unknown option; a folder that cannot be listed; no run, or runs that exist in several variants; runs that
+/// cannot be used, unless they are skipped; images (or masks) of different grids, lengths or repetition times.
+pub(crate) fn bids_table(
+    location: &str,
+    options: &Options,
+    stores: &Stores,
+) -> Result<Arc<dyn TableProvider>> {
+    let options = BidsOptions::parse(options)?;
+    let listing = stores.list(location)?;
+    let raw = options.raw.as_deref().map(|raw| stores.list(raw)).transpose()?;
+    let read = |path: &str| listing.read_text(path);
+    let read_raw = |path: &str| match &raw {
+        Some(raw) => raw.read_text(path),
+        None => Err(std::io::ErrorKind::NotFound.into()),
+    };
+    let dataset = BidsDataset::new(listing.paths(), &read);
+    let raw = raw.as_ref().map(|raw| BidsDataset::new(raw.paths(), &read_raw));
+    let found = select_runs(&dataset, raw.as_ref(), &options.query());
+    table_of_kind(location, &listing, found, &options.images, stores)
+}
 
-    /// The runs of a folder of the HCP pipelines; `location` is a path or a URL.
-    ///
-    /// # Errors
-    /// As [`NiftiTable::of_bids`].
-    pub fn of_hcp(location: &str, options: &Options, stores: &Stores) -> Result<Self> {
-        let options = HcpOptions::parse(options)?;
-        let listing = stores.list(location)?;
-        let found = select_hcp_runs(listing.paths(), &options.query());
-        table(location, &listing, found, &options.images, stores)
+/// The runs of a folder of the HCP pipelines; `location` is a path or a URL.
+///
+/// # Errors
+/// As [`bids_table`].
+pub(crate) fn hcp_table(
+    location: &str,
+    options: &Options,
+    stores: &Stores,
+) -> Result<Arc<dyn TableProvider>> {
+    let options = HcpOptions::parse(options)?;
+    if options.images.kind == RunKind::Surface {
+        let reason = "the HCP pipelines write surfaces as grayordinates: give kind 'grayordinates'".into();
+        return Err(Error::Location { location: location.into(), reason });
     }
+    let listing = stores.list(location)?;
+    let found = select_hcp_runs(listing.paths(), &options.query());
+    table_of_kind(location, &listing, found, &options.images, stores)
+}
+
+fn table_of_kind(
+    location: &str,
+    listing: &Listing,
+    found: Selection,
+    options: &RunImageOptions,
+    stores: &Stores,
+) -> Result<Arc<dyn TableProvider>> {
+    Ok(match options.kind {
+        RunKind::Volume => Arc::new(table(location, listing, found, options, stores)?),
+        RunKind::Surface => {
+            Arc::new(series_table(SeriesFormat::Gifti, location, listing, found, options, stores)?)
+        }
+        RunKind::Grayordinates => {
+            Arc::new(series_table(SeriesFormat::Cifti, location, listing, found, options, stores)?)
+        }
+    })
+}
+
+/// Surfaces and grayordinates, which have no mask.
+fn series_table(
+    format: SeriesFormat,
+    location: &str,
+    listing: &Listing,
+    found: Selection,
+    options: &RunImageOptions,
+    stores: &Stores,
+) -> Result<SeriesTable> {
+    if !matches!(options.mask.as_str(), "brain" | "none") {
+        let reason = format!("mask '{}' is for volumes: without it every vertex is read", options.mask);
+        return Err(Error::Location { location: location.into(), reason });
+    }
+    let (runs, left_out) = usable(location, found, options.incomplete, false)?;
+    let mut series = Vec::new();
+    for run in &runs {
+        for bold in &run.bold {
+            let (keys, t_r) = (RunKeys::from(run), options.t_r.or(run.t_r));
+            series.push(SeriesFile::of_run(&listing.location_of(bold), format, keys, t_r, stores)?);
+        }
+    }
+    let (t_r, memory_limit) = (options.t_r, options.memory_limit);
+    let reading = SeriesOptions { t_r, memory_limit, ..SeriesOptions::default() };
+    let runs = runs.iter().map(|run| files(run, listing)).collect();
+    SeriesTable::of_files(location, series, reading, runs, left_out, stores)
 }
 
 fn table(

@@ -1,5 +1,6 @@
 //! `CREATE EXTERNAL TABLE … STORED AS NIFTI | BIDS | HCP | GIFTI | CIFTI | MGH | NPY`.
 
+use crate::run_tables::{bids_table, hcp_table};
 use crate::series_table::find_series;
 use crate::{Error, NiftiTable, Result, SeriesFormat, SeriesTable, Stores};
 use async_trait::async_trait;
@@ -49,7 +50,8 @@ impl ImageTables {
     /// Makes a table.
     ///
     /// # Errors
-    /// Those of [`NiftiTable::try_new`], [`NiftiTable::of_bids`], [`NiftiTable::of_hcp`] and [`SeriesTable::try_new`].
+    /// Locations without files or runs, unknown options, files that are damaged or do not fit each other. Each names
+    /// the file or the option.
     pub fn open(
         self,
         locations: &[String],
@@ -61,8 +63,8 @@ impl ImageTables {
         };
         Ok(match (self, locations) {
             (Self::Nifti, _) => Arc::new(NiftiTable::try_new(locations, options, stores)?),
-            (Self::Bids, [folder]) => Arc::new(NiftiTable::of_bids(folder, options, stores)?),
-            (Self::Hcp, [folder]) => Arc::new(NiftiTable::of_hcp(folder, options, stores)?),
+            (Self::Bids, [folder]) => bids_table(folder, options, stores)?,
+            (Self::Hcp, [folder]) => hcp_table(folder, options, stores)?,
             (Self::Bids | Self::Hcp, _) => {
                 let reason = "one folder is read as a table: make a table of each, and UNION them".into();
                 return Err(Error::Location { location: locations.join(", "), reason });

@@ -100,9 +100,8 @@ async fn of_runs(path: &Path) -> Result<Option<FolderReport>> {
 /// A folder of which nothing can be used.
 fn print_runs(path: &Path, report: &FolderReport) -> Result<()> {
     println!("kind        {}", report.kind);
-    let mut lines: Vec<[String; 8]> = vec![
-        ["run", "variant", "voxels", "volumes", "t_r", "mask", "confounds", "events"].map(str::to_owned),
-    ];
+    let mut lines: Vec<[String; 8]> =
+        vec![["run", "variant", "size", "volumes", "t_r", "mask", "confounds", "events"].map(str::to_owned)];
     lines.extend(report.runs.iter().map(line));
     let mut widths = [0; 8];
     for line in &lines {
@@ -131,8 +130,8 @@ fn line(run: &InspectedRun) -> [String; 8] {
     [
         run.run.clone(),
         if run.variant.is_empty() { unknown() } else { run.variant.clone() },
-        run.shape.map_or_else(unknown, |([i, j, k], _)| format!("{i}×{j}×{k}")),
-        run.shape.map_or_else(unknown, |(_, volumes)| volumes.to_string()),
+        run.size.clone().unwrap_or_else(unknown),
+        run.volumes.map_or_else(unknown, |volumes| volumes.to_string()),
         run.t_r.map_or_else(unknown, |t_r| format!("{t_r} s")),
         word(run.mask),
         word(run.confounds),
