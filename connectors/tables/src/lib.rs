@@ -1,4 +1,4 @@
-//! Brain images as tables, and tables back to images.
+//! Brain images, surfaces and what stands beside them as tables, and tables back to images.
 //!
 //! ```text
 //!   STORED AS NIFTI LOCATION 'sub-*/func/*_bold.nii.gz' ─────────┐
@@ -12,7 +12,14 @@
 //!     │ … any plan that keeps `voxel` and the grid …
 //!     ▼
 //!   check_export ─► export_maps ─► maps/{column}.nii.gz
+//!
+//!   STORED AS GIFTI | CIFTI | MGH | NPY, BIDS (kind 'surface' …) ─► SeriesTable ─► SeriesExec: frames or rows of a file
+//!     batches: subject … structure, vertex | series      the structures in the schema's metadata (SeriesOrigin)
+//!   STORED AS EVENTS | CONFOUNDS | PARTICIPANTS …         read at once: rows in memory, with the keys of their runs
 //! ```
+//!
+//! Both nodes that read series are one, [`FilesExec`], over what differs ([`FileRows`]): a partition a file here, and
+//! on a cluster a partition for each row that says which file.
 
 mod bids_options;
 mod confounds;
@@ -25,6 +32,7 @@ mod image;
 mod image_files;
 mod image_reader;
 mod inspect;
+mod inspect_file;
 mod mask;
 mod mean_image;
 mod nifti_exec;
@@ -58,6 +66,7 @@ pub use export_plan::{ExportPlan, MapColumn, check_export};
 pub use files_exec::{FileRows, FilesExec};
 pub(crate) use image::Image;
 pub use inspect::{FolderReport, InspectedRun, inspect_folder};
+pub use inspect_file::{FileLine, inspect_file};
 pub use mean_image::mean_image;
 pub use nifti_exec::{ImageRows, NiftiExec};
 pub use nifti_options::{ByteSize, NiftiOptions};

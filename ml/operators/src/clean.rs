@@ -22,7 +22,9 @@ use std::{
 };
 use voxelflow_dataset::{OptionMap, StageError};
 use voxelflow_signal::{CleanSettings, Cleaner};
-use voxelflow_stage::{KEY_COLUMNS, Provenance, RUNS_METADATA_KEY, RunFiles, SERIES_COLUMN, parse_options};
+use voxelflow_stage::{
+    KEY_COLUMNS, PLACE_COLUMNS, Provenance, RUNS_METADATA_KEY, RunFiles, SERIES_COLUMN, parse_options,
+};
 
 /// Name of the operator in the pipeline language.
 pub const CLEAN: &str = "clean";
@@ -241,7 +243,8 @@ impl UserDefinedLogicalNodeCore for CleanNode {
     fn necessary_children_exprs(&self, output_columns: &[usize]) -> Option<Vec<Vec<usize>>> {
         let mut columns: BTreeSet<usize> = output_columns.iter().copied().collect();
         for (index, field) in self.schema.fields().iter().enumerate() {
-            if field.name() == SERIES_COLUMN || KEY_COLUMNS.contains(&field.name().as_str()) {
+            let name = field.name().as_str();
+            if name == SERIES_COLUMN || KEY_COLUMNS.contains(&name) || PLACE_COLUMNS.contains(&name) {
                 columns.insert(index);
             }
         }

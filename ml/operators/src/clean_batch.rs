@@ -14,7 +14,7 @@ use datafusion::common::{DataFusionError, internal_datafusion_err, internal_err}
 use std::sync::Arc;
 use voxelflow_dataset::{Finding, Ledger, LedgerNotes};
 use voxelflow_signal::Cleaner;
-use voxelflow_stage::{KEY_COLUMNS, SERIES_COLUMN};
+use voxelflow_stage::{KEY_COLUMNS, PLACE_COLUMNS, SERIES_COLUMN};
 
 /// How series are cleaned.
 #[derive(Clone, Debug)]
@@ -200,11 +200,12 @@ fn values(list: &FixedSizeListArray, points: usize) -> Result<Vec<f32>, DataFusi
     Ok(values)
 }
 
-/// A row by its key columns, for example `subject 01, run 1, voxel 4711`.
+/// A row by its key columns, for example `subject 01, run 1, voxel 4711` or `subject 01, structure CORTEX_LEFT, vertex 7`.
 fn describe(batch: &RecordBatch, row: usize) -> String {
     let options = FormatOptions::default();
     let keys: Vec<String> = KEY_COLUMNS
         .iter()
+        .chain(&PLACE_COLUMNS)
         .filter_map(|name| Some((name, batch.column_by_name(name)?)))
         .filter(|(_, column)| column.is_valid(row))
         .filter_map(|(name, column)| {

@@ -15,8 +15,8 @@ use voxelflow_signal::{
     confounds::{Confounds, DropReason, FirstVolume},
 };
 
-/// The key column that numbers voxels.
-const VOXEL: &str = "voxel";
+/// Columns that number voxels, or what a table has instead of them; the first that it has counts.
+const NUMBERS: [&str; 4] = ["voxel", "grayordinate", "vertex", "row"];
 
 /// What the confounds of a run say of it.
 pub(crate) fn of_run(run: &RunKey, confounds: &Confounds, settings: &ConfoundSettings) -> Ledger {
@@ -82,7 +82,8 @@ pub(crate) fn note_rows(
         return Ok(());
     }
     let keys = RUN_KEYS.map(|name| batch.column_by_name(name));
-    let voxels = batch.column_by_name(VOXEL).map(|column| cast(column, &DataType::UInt64)).transpose()?;
+    let voxels = NUMBERS.iter().find_map(|name| batch.column_by_name(name));
+    let voxels = voxels.map(|column| cast(column, &DataType::UInt64)).transpose()?;
     let voxels = voxels.as_ref().and_then(|column| column.as_primitive_opt::<UInt64Type>());
     let mut found = BTreeMap::<RunKey, Vec<usize>>::new();
     for row in rows {

@@ -26,5 +26,7 @@ pub use history::{EpochRecord, History, StepRecord};
 pub use model::{LayerFilters, Model, ModelFunction};
 pub use options::{Options, nearest, parse_options};
 pub use run_files::{RUNS_METADATA_KEY, RunFiles};
-pub use series_origin::{ORIGIN_METADATA_KEY, OriginVolume, Provenance, SeriesOrigin, Structure};
+pub use series_origin::{
+    ORIGIN_METADATA_KEY, OriginVolume, PLACE_COLUMNS, Provenance, SeriesOrigin, Structure,
+};
 pub use settings::TrainSettings;

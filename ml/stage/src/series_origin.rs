@@ -12,6 +12,10 @@ use std::collections::HashMap;
 /// Key of the schema metadata whose value is a [`SeriesOrigin`] in JSON.
 pub const ORIGIN_METADATA_KEY: &str = "voxelflow.origin";
 
+/// Columns that say where a row lies that is no voxel: its structure, and its number there, among the grayordinates of
+/// its file, or in its array.
+pub const PLACE_COLUMNS: [&str; 4] = ["structure", "vertex", "grayordinate", "row"];
+
 /// What is known of series that lie on no grid.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct SeriesOrigin {

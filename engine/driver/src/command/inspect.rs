@@ -3,9 +3,9 @@
 use crate::{Error, Result, Session, flags::InspectFlags};
 use std::path::Path;
 use voxelflow_formats::{NiftiReader, ReadOptions};
-use voxelflow_stage::{Grid, Options};
+use voxelflow_stage::{Grid, Options, Provenance, SeriesOrigin};
 use voxelflow_storage::Place;
-use voxelflow_tables::{FolderReport, InspectedRun, inspect_folder};
+use voxelflow_tables::{FolderReport, InspectedRun, inspect_file, inspect_folder};
 
 pub(super) async fn inspect(flags: InspectFlags) -> Result<()> {
     let path = &flags.path;
@@ -27,7 +27,13 @@ pub(super) async fn inspect(flags: InspectFlags) -> Result<()> {
             None => parquet(path).await,
         },
         false if name.ends_with(".parquet") => parquet(path).await,
-        false => image(path),
+        false => match inspect_file(&path.to_string_lossy())? {
+            Some(lines) => {
+                lines.iter().for_each(|(word, said)| println!("{word:<12}{said}"));
+                Ok(())
+            }
+            None => image(path),
+        },
     }
 }
 
@@ -69,11 +75,24 @@ async fn parquet(path: &Path) -> Result<()> {
             if field.is_nullable() { "" } else { " not null" }
         );
     }
-    match Grid::of(&schema) {
-        Ok(grid) => print_grid(&grid),
-        Err(_) => println!("grid        none: no maps can be written from this table"),
+    match Provenance::of(&schema) {
+        Ok(Some(Provenance::Grid(grid))) => print_grid(&grid),
+        Ok(Some(Provenance::Origin(origin))) => print_origin(&origin),
+        _ => println!("grid        none: no maps can be written from this table"),
     }
     Ok(())
+}
+
+fn print_origin(origin: &SeriesOrigin) {
+    println!("series      from {}", origin.source);
+    for structure in &origin.structures {
+        println!("structure   {}: {}", structure.name.as_deref().unwrap_or("not said"), structure.rows);
+    }
+    match origin.t_r {
+        Some(t_r) => println!("t_r         {t_r} s"),
+        None => println!("t_r         not known"),
+    }
+    origin.history.iter().for_each(|step| println!("done        {step}"));
 }
 
 fn print_grid(grid: &Grid) {
