@@ -17,6 +17,7 @@ mod counting;
 mod deploy;
 mod example_01;
 mod import_resume;
+mod example_02;
 mod layers;
 mod processes;
 mod program;
