@@ -29,4 +29,4 @@ for side in ["lh", "rh"]:
     )
 rows = np.concatenate(rows).astype("<f4")
 print(rows.shape)
-np.save(Path(__file__).with_suffix(".npy"), rows)
+np.save(Path(__file__).with_suffix(".npy"), np.ascontiguousarray(rows))

@@ -7,6 +7,7 @@ use crate::text_columns::batches;
 use crate::text_file::TextFile;
 use crate::{Result, RunKeys, SeriesFormat, Stores, TextTables};
 use std::path::Path;
+use voxelflow_formats::gifti::{GiftiReader, Intent, Surface};
 
 /// A word, and what there is to say.
 pub type FileLine = (&'static str, String);
@@ -22,6 +23,7 @@ pub fn inspect_file(location: &str) -> Result<Option<Vec<FileLine>>> {
     if let Some(format) = formats.into_iter().find(|format| named(format.endings())) {
         return match format {
             SeriesFormat::Mgh => mgh(location, &stores),
+            SeriesFormat::Gifti if is_mesh(location, &stores)? => mesh(location, &stores),
             _ => series(format, location, &stores),
         }
         .map(Some);
@@ -101,6 +103,21 @@ fn series(format: SeriesFormat, location: &str, stores: &Stores) -> Result<Vec<F
     }
     lines.push(values.line());
     Ok(lines)
+}
+
+fn is_mesh(location: &str, stores: &Stores) -> Result<bool> {
+    let first = GiftiReader::from_reader(stores.open(location)?, location)?.next_array()?;
+    Ok(first.is_some_and(|array| matches!(array.intent(), Intent::PointSet | Intent::Triangle)))
+}
+
+fn mesh(location: &str, stores: &Stores) -> Result<Vec<FileLine>> {
+    let surface = Surface::from_reader(stores.open(location)?, location)?;
+    let (points, triangles) = (surface.points.len(), surface.triangles.len());
+    Ok(vec![
+        ("format", "GIFTI".into()),
+        ("structure", surface.structure.unwrap_or_else(|| "not said".into())),
+        ("mesh", format!("{points} vertices, {triangles} triangles")),
+    ])
 }
 
 fn mgh(location: &str, stores: &Stores) -> Result<Vec<FileLine>> {
