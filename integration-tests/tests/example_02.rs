@@ -79,7 +79,7 @@ fn executors_read_surfaces_and_text_files_as_one_process_does() {
     let text = format!(
         "CREATE EXTERNAL TABLE rest STORED AS MGH LOCATION '{at}/*.mgz' OPTIONS (t_r 2);\n\
          CREATE EXTERNAL TABLE people STORED AS PARTICIPANTS LOCATION '{at}/participants.tsv';\n\
-         CREATE TABLE series AS SELECT * FROM clean(rest, high_pass => 0.01);\n\
+         CREATE TABLE series AS SELECT * FROM clean(rest, detrend => true);\n\
          SELECT p.\"group\", s.structure, count(*) AS n, round(max(list_std(s.series)), 3) AS std,\n\
                 round(sum(s.series[1] * s.vertex), 3) AS weighted\n\
            FROM series s JOIN people p USING (subject) GROUP BY p.\"group\", s.structure ORDER BY s.structure;\n"
