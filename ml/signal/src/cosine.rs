@@ -10,16 +10,21 @@ use crate::{CleanSettings, Error, Result, preparation::repetition_time};
 /// # Errors
 /// A `high_pass` at or over half the sampling rate, where nothing would be left of a series.
 pub fn create_cosine_drift(high_pass: f64, time_points: usize, t_r: f64) -> Result<Vec<Vec<f64>>> {
+    let n = time_points as f64;
+    cosines(high_pass, time_points, (n - 1.0) * t_r / (n - 1.0))
+}
+
+/// The same for volumes whose mean distance is `dt` seconds: rounding may decide whether one more cosine is slow enough.
+pub(crate) fn cosines(high_pass: f64, time_points: usize, dt: f64) -> Result<Vec<Vec<f64>>> {
     if time_points < 2 {
         let step = "a cosine filter".to_owned();
         return Err(Error::TooShort { time_points, minimum: 2, step });
     }
     let n = time_points as f64;
-    let dt = (n - 1.0) * t_r / (n - 1.0);
     if !(high_pass > 0.0 && high_pass * dt < 0.5) {
         let reason = format!(
-            "{high_pass} Hz must be over 0 and under half the sampling rate, {} Hz for t_r {t_r} s",
-            0.5 / t_r
+            "{high_pass} Hz must be over 0 and under half the sampling rate, {} Hz for t_r {dt} s",
+            0.5 / dt
         );
         return Err(Error::Setting { setting: "high_pass", reason });
     }

@@ -62,6 +62,22 @@ pub enum Error {
         /// The row, which is the volume, from 0.
         row: usize,
     },
+    /// An event that cannot be part of a design.
+    #[error("event {index} (counted from 0): {reason}")]
+    Event {
+        /// Its position among the events given.
+        index: usize,
+        /// What is wrong, and what would be right.
+        reason: String,
+    },
+    /// A regressor that cannot be a column of a design.
+    #[error("regressor `{name}`: {reason}")]
+    Regressor {
+        /// The column's name.
+        name: String,
+        /// What is wrong, and what to do.
+        reason: String,
+    },
     /// A step after which there would be no data.
     #[error("nothing is left after {step}: {reason}")]
     NothingLeft {
@@ -88,6 +104,8 @@ impl Error {
             | Self::EmptyMask { .. }
             | Self::MissingConfounds { .. }
             | Self::MissingValue { .. }
+            | Self::Event { .. }
+            | Self::Regressor { .. }
             | Self::NothingLeft { .. }
             | Self::SampleMask { .. } => true,
         }

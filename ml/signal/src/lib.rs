@@ -10,7 +10,7 @@
 //!
 //! [`select_confounds`] takes regressors and the kept volumes from fMRIPrep's table by nilearn's strategies,
 //! [`compute_epi_mask`] finds the brain in a mean image, [`SurfaceSmoother`] smooths along a cortical surface,
-//! [`pearson_r`] compares series pairwise. What is dropped, filled, constant or not finite is returned and counted,
+//! [`design::Design`] says what a series would look like that answers to a run's events, [`pearson_r`] compares series pairwise. What is dropped, filled, constant or not finite is returned and counted,
 //! never silent.
 //!
 //! Series are interleaved in blocks ([`lanes`]) so that recurrences that run over time, as a Butterworth
@@ -34,6 +34,7 @@ mod clean;
 pub mod confounds;
 mod correlation;
 mod cosine;
+pub mod design;
 mod detrend;
 mod error;
 mod gaussian;
@@ -59,6 +60,7 @@ pub use clean::{CleanReport, Cleaner};
 pub use confounds::{ConfoundSettings, ConfoundTable, Confounds, select_confounds};
 pub use correlation::pearson_r;
 pub use cosine::create_cosine_drift;
+pub use design::{Design, DesignSettings};
 pub use detrend::Detrend;
 pub use error::{Error, Result};
 pub use gaussian::gaussian_smooth;
