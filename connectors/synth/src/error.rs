@@ -42,6 +42,9 @@ pub enum Error {
     /// An image cannot be written.
     #[error(transparent)]
     Image(#[from] voxelflow_formats::Error),
+    /// The task cannot be made a design.
+    #[error(transparent)]
+    Signal(#[from] voxelflow_signal::Error),
     /// The grid cannot be described.
     #[error(transparent)]
     Stage(#[from] voxelflow_stage::Error),
@@ -53,6 +56,7 @@ impl Error {
         match self {
             Self::Setting { .. } | Self::Folder { .. } => true,
             Self::Storage(e) => e.is_input(),
+            Self::Signal(e) => e.is_input(),
             Self::Stage(e) => e.is_input(),
             Self::Image(e) => e.is_input(),
             Self::Parquet { .. } | Self::Arrow(_) => false,

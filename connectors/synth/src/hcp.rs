@@ -16,7 +16,7 @@ use std::sync::Arc;
 use voxelflow_stage::{Grid, KEY_COLUMNS, SERIES_COLUMN};
 
 /// Version of the generator: it changes whenever equal settings would give other values.
-pub const VERSION: &str = "1";
+pub const VERSION: &str = "2";
 
 /// Mean of a series.
 const BASELINE: f64 = 10_000.0;

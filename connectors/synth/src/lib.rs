@@ -15,7 +15,6 @@ mod bold;
 mod design;
 mod error;
 mod hcp;
-mod hrf;
 mod write;
 
 pub use anatomy::{Anatomy, Region};
@@ -23,5 +22,4 @@ pub use bold::{BoldSynth, write_bold};
 pub use design::{Design, REGRESSORS};
 pub use error::{Error, Result};
 pub use hcp::{HcpGenerator, HcpSynth, VERSION};
-pub use hrf::spm_hrf;
 pub use write::{Summary, WrittenFile, write_hcp};
