@@ -6,7 +6,9 @@ writes ml/signal/tests/fixtures/design. DATA_FOLDER holds fmri/studyforrest/sub-
 (studyforrest, PDDL) and fmri/haxby2001/sub001 (OpenfMRI ds105, PDDL).
 
 Every case is a call of make_first_level_design_matrix: its settings, its events and the names of its columns are in
-index.json, its values, float64 [columns, volumes], in CASE.npy.
+index.json, its values, float64 [columns, volumes], in CASE.npy. series.npy holds float32 series [7, 156], noise on
+responses of the studyforrest run, and correlation.npy numpy's corrcoef of each with every regressor as float32
+(NaN for the constant), [7, columns].
 """
 
 import json
@@ -102,6 +104,7 @@ def cases():
     yield "coarse", mixed(), 60, 2.0, 0.0, settings(hrf_model=full, oversampling=1), 0
     yield "fine", mixed(), 60, 1.37, 0.1, settings(hrf_model="spm + derivative", oversampling=16, min_onset=-10), 0
     yield "studyforrest", studyforrest(), 156, 2.0, 0.0, settings(high_pass=0.008), 0
+    yield "studyforrest_half", studyforrest(), 156, 2.0, 1.0, settings(high_pass=0.008), 0
     yield "haxby", haxby(), 121, 2.5, 0.0, settings(hrf_model="spm + derivative"), 0
 
 
@@ -131,3 +134,10 @@ for name, events, volumes, t_r, start_time, options, extra in cases():
         | dict(events=listed(events), columns=[str(column) for column in design.columns])
     )
 (OUT / "index.json").write_text(json.dumps(index, indent=None) + "\n")
+
+design = np.load(OUT / "studyforrest.npy").astype("f4")
+series = (rng.standard_normal((7, len(design))) @ design + rng.standard_normal((7, 156))).astype("f4")
+with np.errstate(all="ignore"):
+    correlation = np.array([[np.corrcoef(x.astype("f8"), d.astype("f8"))[0, 1] for d in design] for x in series])
+np.save(OUT / "series.npy", series)
+np.save(OUT / "correlation.npy", correlation)

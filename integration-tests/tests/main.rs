@@ -15,6 +15,7 @@ mod cluster_training;
 mod commands;
 mod counting;
 mod deploy;
+mod design;
 mod example_01;
 mod example_02;
 mod import_resume;

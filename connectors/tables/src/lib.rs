@@ -24,6 +24,7 @@
 mod bids_options;
 mod confounds;
 mod error;
+mod events;
 mod export_maps;
 mod export_plan;
 mod export_rows;
@@ -61,6 +62,7 @@ mod volume_store;
 pub use bids_options::{BidsOptions, HcpOptions, Incomplete, RunImageOptions, RunKind};
 pub use confounds::read_confounds;
 pub use error::{Error, Result};
+pub use events::read_events;
 pub use export_maps::{ExportOptions, export_maps};
 pub use export_plan::{ExportPlan, MapColumn, check_export};
 pub use files_exec::{FileRows, FilesExec};

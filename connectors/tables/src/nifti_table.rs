@@ -137,8 +137,8 @@ fn locations_text<S: AsRef<str>>(locations: &[S]) -> String {
 
 impl NiftiTable {
     /// A text that is equal, in every process, while the rows and what operators read beside them are: images, their
-    /// masks and confounds by path, length and time of change, the voxels of a mask file, the options. None when an
-    /// image cannot be looked at.
+    /// masks, confounds and events by path, length and time of change, the voxels of a mask file, the options. None
+    /// when an image cannot be looked at.
     pub fn identity(&self) -> Option<String> {
         let Source { images, options, file_mask, stores, .. } = self.source.as_ref();
         let options = serde_json::to_string(options).ok()?;
@@ -149,9 +149,8 @@ impl NiftiTable {
             write!(text, "\n{} {:?} {:?}", image.location, image.keys, stores.stamp(&image.location)?)
                 .ok()?;
         }
-        let masks = images.iter().filter_map(|image| image.mask.as_ref());
-        let confounds = self.runs.iter().flat_map(|run| run.confounds.iter().chain(&run.confounds_sidecars));
-        for file in masks.chain(confounds) {
+        let masks = images.iter().filter_map(|image| image.mask.as_deref());
+        for file in masks.chain(self.runs.iter().flat_map(RunFiles::beside)) {
             write!(text, "\n{file} {:?}", stores.stamp(file)).ok()?;
         }
         Some(text)

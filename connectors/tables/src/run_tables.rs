@@ -9,13 +9,21 @@ use crate::{Error, Image, NiftiTable, Result, RunKeys, SeriesFormat, SeriesOptio
 use datafusion::catalog::TableProvider;
 use std::sync::Arc;
 use voxelflow_formats::bids::{
-    BidsDataset, BidsRun, ConfoundFiles, Effect, Part, Problem, Selection, select_hcp_runs, select_runs,
+    BidsDataset, BidsRun, ConfoundFiles, Effect, EventFiles as BidsEvents, Part, Problem, Root, Selection,
+    select_hcp_runs, select_runs,
 };
-use voxelflow_stage::{Options, RunFiles};
+use voxelflow_stage::{EventFiles, Options, RunFiles};
 use voxelflow_storage::Listing;
 
 /// Problems that one message lists.
 const LISTED: usize = 10;
+
+/// What is listed: the folder of the images, and the raw dataset beside it.
+#[derive(Clone, Copy)]
+struct Folders<'f> {
+    images: &'f Listing,
+    raw: Option<&'f Listing>,
+}
 
 /// The runs of a folder of BIDS derivatives; `location` is a path or a URL.
 ///
@@ -29,16 +37,17 @@ pub(crate) fn bids_table(
 ) -> Result<Arc<dyn TableProvider>> {
     let options = BidsOptions::parse(options)?;
     let listing = stores.list(location)?;
-    let raw = options.raw.as_deref().map(|raw| stores.list(raw)).transpose()?;
+    let raw_listing = options.raw.as_deref().map(|raw| stores.list(raw)).transpose()?;
     let read = |path: &str| listing.read_text(path);
-    let read_raw = |path: &str| match &raw {
+    let read_raw = |path: &str| match &raw_listing {
         Some(raw) => raw.read_text(path),
         None => Err(std::io::ErrorKind::NotFound.into()),
     };
     let dataset = BidsDataset::new(listing.paths(), &read);
-    let raw = raw.as_ref().map(|raw| BidsDataset::new(raw.paths(), &read_raw));
+    let raw = raw_listing.as_ref().map(|raw| BidsDataset::new(raw.paths(), &read_raw));
     let found = select_runs(&dataset, raw.as_ref(), &options.query());
-    table_of_kind(location, &listing, found, &options.images, stores)
+    let folders = Folders { images: &listing, raw: raw_listing.as_ref() };
+    table_of_kind(location, folders, found, &options.images, stores)
 }
 
 /// The runs of a folder of the HCP pipelines; `location` is a path or a URL.
@@ -57,23 +66,23 @@ pub(crate) fn hcp_table(
     }
     let listing = stores.list(location)?;
     let found = select_hcp_runs(listing.paths(), &options.query());
-    table_of_kind(location, &listing, found, &options.images, stores)
+    table_of_kind(location, Folders { images: &listing, raw: None }, found, &options.images, stores)
 }
 
 fn table_of_kind(
     location: &str,
-    listing: &Listing,
+    folders: Folders,
     found: Selection,
     options: &RunImageOptions,
     stores: &Stores,
 ) -> Result<Arc<dyn TableProvider>> {
     Ok(match options.kind {
-        RunKind::Volume => Arc::new(table(location, listing, found, options, stores)?),
+        RunKind::Volume => Arc::new(table(location, folders, found, options, stores)?),
         RunKind::Surface => {
-            Arc::new(series_table(SeriesFormat::Gifti, location, listing, found, options, stores)?)
+            Arc::new(series_table(SeriesFormat::Gifti, location, folders, found, options, stores)?)
         }
         RunKind::Grayordinates => {
-            Arc::new(series_table(SeriesFormat::Cifti, location, listing, found, options, stores)?)
+            Arc::new(series_table(SeriesFormat::Cifti, location, folders, found, options, stores)?)
         }
     })
 }
@@ -82,7 +91,7 @@ fn table_of_kind(
 fn series_table(
     format: SeriesFormat,
     location: &str,
-    listing: &Listing,
+    folders: Folders,
     found: Selection,
     options: &RunImageOptions,
     stores: &Stores,
@@ -96,18 +105,18 @@ fn series_table(
     for run in &runs {
         for bold in &run.bold {
             let (keys, t_r) = (RunKeys::from(run), options.t_r.or(run.t_r));
-            series.push(SeriesFile::of_run(&listing.location_of(bold), format, keys, t_r, stores)?);
+            series.push(SeriesFile::of_run(&folders.images.location_of(bold), format, keys, t_r, stores)?);
         }
     }
     let (t_r, memory_limit) = (options.t_r, options.memory_limit);
     let reading = SeriesOptions { t_r, memory_limit, ..SeriesOptions::default() };
-    let runs = runs.iter().map(|run| files(run, listing)).collect();
+    let runs = runs.iter().map(|run| files(run, folders)).collect();
     SeriesTable::of_files(location, series, reading, runs, left_out, stores)
 }
 
 fn table(
     location: &str,
-    listing: &Listing,
+    folders: Folders,
     found: Selection,
     options: &RunImageOptions,
     stores: &Stores,
@@ -117,9 +126,9 @@ fn table(
     let mut images = Vec::new();
     for run in &runs {
         let Some(bold) = run.bold.first() else { continue };
-        let mask = run.mask.as_ref().filter(|_| brain).map(|mask| listing.location_of(mask));
+        let mask = run.mask.as_ref().filter(|_| brain).map(|mask| folders.images.location_of(mask));
         let t_r = options.t_r.or(run.t_r);
-        let image = Image::of_run(&listing.location_of(bold), RunKeys::from(run), t_r, mask, stores)?;
+        let image = Image::of_run(&folders.images.location_of(bold), RunKeys::from(run), t_r, mask, stores)?;
         if let Some(mask) = &image.mask {
             Mask::check(mask, &image, stores)?;
         }
@@ -129,7 +138,7 @@ fn table(
         location: location.into(),
         images,
         options: options.for_reading(),
-        runs: runs.iter().map(|run| files(run, listing)).collect(),
+        runs: runs.iter().map(|run| files(run, folders)).collect(),
         history: left_out,
         stores: stores.clone(),
     })
@@ -179,17 +188,28 @@ fn all_faults(problems: &[&Problem], brain: bool) -> String {
     format!("{}{more}; incomplete 'skip' leaves such runs out{masks}", listed.join("; "))
 }
 
-fn files(run: &BidsRun, listing: &Listing) -> RunFiles {
+fn files(run: &BidsRun, folders: Folders) -> RunFiles {
+    let listing = folders.images;
     let (confounds, sidecars) = match &run.confounds {
         Some(ConfoundFiles::Table { path, sidecars }) => (Some(path), sidecars.as_slice()),
         Some(ConfoundFiles::MovementRegressors(path)) => (Some(path), &[][..]),
         None => (None, &[][..]),
     };
+    let events = run.events.as_ref().map(|events| match events {
+        BidsEvents::Table(file) => EventFiles::Table(match (file.root, folders.raw) {
+            (Root::Raw, Some(raw)) => raw.location_of(&file.path),
+            _ => listing.location_of(&file.path),
+        }),
+        BidsEvents::ThreeColumns(files) => EventFiles::ThreeColumns(
+            files.iter().map(|(name, path)| (name.clone(), listing.location_of(path))).collect(),
+        ),
+    });
     RunFiles {
         keys: [Some(run.subject.clone()), run.session.clone(), run.task.clone(), run.run.clone()],
         image: run.bold.first().map(|path| listing.location_of(path)).unwrap_or_default(),
         confounds: confounds.map(|path| listing.location_of(path)),
         confounds_sidecars: sidecars.iter().map(|path| listing.location_of(path)).collect(),
+        events,
         start_time: run.start_time,
     }
 }

@@ -111,8 +111,8 @@ impl SeriesTable {
         Ok(Self { source: Arc::new(source), runs })
     }
 
-    /// A text that is equal, in every process, while the rows and what operators read beside them are: files and
-    /// confounds by path, length and time of change, and the options. None when a file cannot be looked at.
+    /// A text that is equal, in every process, while the rows and what operators read beside them are: files,
+    /// confounds and events by path, length and time of change, and the options. None when a file cannot be looked at.
     pub fn identity(&self) -> Option<String> {
         let SeriesSource { files, options, stores, .. } = self.source.as_ref();
         let options = serde_json::to_string(options).ok()?;
@@ -122,7 +122,7 @@ impl SeriesTable {
             let SeriesFile { location, keys, t_r, .. } = file;
             write!(text, "\n{location} {keys:?} {t_r:?} {:?}", stores.stamp(location)?).ok()?;
         }
-        for file in self.runs.iter().flat_map(|run| run.confounds.iter().chain(&run.confounds_sidecars)) {
+        for file in self.runs.iter().flat_map(RunFiles::beside) {
             write!(text, "\n{file} {:?}", stores.stamp(file)).ok()?;
         }
         Some(text)

@@ -4,13 +4,14 @@
 
 use datafusion::arrow::array::{AsArray, RecordBatch};
 use datafusion::arrow::compute::concat_batches;
+use datafusion::catalog::TableProvider;
 use datafusion::prelude::{SessionConfig, SessionContext};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use voxelflow_formats::{NiftiSpec, NiftiWriter};
-use voxelflow_stage::{Grid, RunFiles};
+use voxelflow_stage::{EventFiles, Grid, RunEvent, RunFiles};
 use voxelflow_storage::{Listing, StoreRegistry, publish_object};
-use voxelflow_tables::{Error, ImageTables, Stores, read_confounds};
+use voxelflow_tables::{Error, ImageTables, NiftiTable, Stores, read_confounds, read_events};
 
 const SHAPE: [usize; 3] = [5, 4, 3];
 const VOLUMES: usize = 7;
@@ -118,6 +119,7 @@ async fn every_run_is_read_with_its_own_mask() {
     let confounds = root.join(format!("{}_desc-confounds_timeseries.tsv", stem(2)));
     assert_eq!((runs.len(), runs[1].confounds.as_deref()), (2, confounds.to_str()));
     assert_eq!((runs[1].label().as_str(), runs[1].start_time), ("sub-2 task-motor", Some(1.2)));
+    assert_eq!(runs[1].events, None);
 
     let plan = ctx.sql("SELECT voxel FROM bold").await.unwrap().create_physical_plan().await.unwrap();
     let text = datafusion::physical_plan::displayable(plan.as_ref()).indent(false).to_string();
@@ -268,4 +270,76 @@ fn confounds_come_with_the_components_that_are_retained() {
         let e = read_confounds(run, &Stores::default()).unwrap_err();
         assert!(e.is_input() && e.to_string().contains(says), "{e}");
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn events_come_from_the_raw_dataset_and_belong_to_what_a_table_is() {
+    let (folder, root) = derivatives();
+    let raw = folder.path().join("raw");
+    let events = |subject: usize| raw.join(format!("{}_events.tsv", stem(subject)));
+    for subject in [1, 2] {
+        std::fs::create_dir_all(events(subject).parent().unwrap()).unwrap();
+        std::fs::write(
+            events(subject),
+            format!("onset\tduration\ttrial_type\n-5\t{subject}\tlh\n9\tn/a\tn/a\n"),
+        )
+        .unwrap();
+    }
+    let ctx = session();
+    let options = format!("OPTIONS (raw '{}')", raw.display());
+    let table = async || {
+        create(&ctx, "BIDS", root.to_str().unwrap(), &options).await.unwrap();
+        ctx.table_provider("bold").await.unwrap()
+    };
+    let identity =
+        |table: &Arc<dyn TableProvider>| table.downcast_ref::<NiftiTable>().unwrap().identity().unwrap();
+    let found = table().await;
+    let runs = RunFiles::of(&found.schema()).unwrap();
+    assert_eq!(runs[1].events, Some(EventFiles::Table(events(2).display().to_string())));
+    let event = |onset, duration, condition: Option<&str>, line| RunEvent {
+        onset,
+        duration,
+        condition: condition.map(str::to_owned),
+        modulation: 1.0,
+        file: 0,
+        line,
+    };
+    let expected = [event(-5.0, Some(2.0), Some("lh"), 2), event(9.0, None, None, 3)];
+    assert_eq!(read_events(&runs[1], &Stores::default()).unwrap(), expected);
+    // Other events make other designs: the table's identity says so.
+    let before = identity(&found);
+    assert_eq!(identity(&table().await), before);
+    std::fs::write(events(2), "onset\tduration\tmodulation\n1\t2\t0.5\n3\t4\tn/a\n").unwrap();
+    assert_ne!(identity(&table().await), before);
+    let text = read_events(&runs[1], &Stores::default()).unwrap_err().to_string();
+    assert!(
+        text.contains("sub-2_task-motor_events.tsv") && text.contains("line 3: its modulation is n/a"),
+        "{text}"
+    );
+    std::fs::remove_file(events(2)).unwrap();
+    let text = read_events(&runs[1], &Stores::default()).unwrap_err().to_string();
+    assert!(text.contains("not there any more"), "{text}");
+    let text = read_events(&RunFiles::default(), &Stores::default()).unwrap_err().to_string();
+    assert!(text.contains("no events were found") && text.contains("inspect"), "{text}");
+}
+
+#[test]
+fn conditions_of_three_column_files_are_their_names() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = |name: &str, text: &str| {
+        let path = folder.path().join(format!("{name}.txt"));
+        std::fs::write(&path, text).unwrap();
+        (name.to_owned(), path.display().to_string())
+    };
+    let files = vec![file("lh", "10.5 12 1\n60 12 0.5\n"), file("never", ""), file("rf", "30 12 1\n")];
+    let run = RunFiles { events: Some(EventFiles::ThreeColumns(files)), ..RunFiles::default() };
+    let found = read_events(&run, &Stores::default()).unwrap();
+    let shown: Vec<_> = found
+        .iter()
+        .map(|e| (e.condition.as_deref().unwrap(), e.onset, e.modulation, e.file, e.line))
+        .collect();
+    assert_eq!(shown, [("lh", 10.5, 1.0, 0, 1), ("lh", 60.0, 0.5, 0, 2), ("rf", 30.0, 1.0, 2, 1)]);
+    std::fs::write(folder.path().join("rf.txt"), "30 -12 1\n").unwrap();
+    let text = read_events(&run, &Stores::default()).unwrap_err().to_string();
+    assert!(text.contains("rf.txt") && text.contains("is negative"), "{text}");
 }

@@ -23,6 +23,7 @@ pub mod command;
 mod confounds;
 mod driver_main;
 mod error;
+mod events;
 pub mod flags;
 mod model_store;
 pub mod pipeline;

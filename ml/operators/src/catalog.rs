@@ -1,9 +1,9 @@
 //! The stages that a session has, seen from the language: names to plans and functions.
 
 use crate::{
-    CLEAN, Error, SessionStores, TrainJob, TrainNode,
+    CLEAN, DESIGN, Error, SessionStores, TrainJob, TrainNode,
     functions::{ModelCache, ModelFunctionUdf, ModelSource, series_functions},
-    plan_clean,
+    plan_clean, plan_design,
     series_column::{series_length, series_type},
 };
 use arrow::datatypes::DataType;
@@ -70,7 +70,7 @@ impl StagePlanner for StageCatalog {
     }
 
     fn table_operators(&self) -> Vec<String> {
-        vec![CLEAN.to_owned()]
+        vec![CLEAN.to_owned(), DESIGN.to_owned()]
     }
 
     fn plan_table_operator(
@@ -79,12 +79,15 @@ impl StagePlanner for StageCatalog {
         input: LogicalPlan,
         options: &OptionMap,
     ) -> Result<LogicalPlan, StageError> {
-        if operator == CLEAN {
-            return plan_clean(input, options, &self.stores);
+        match operator {
+            CLEAN => plan_clean(input, options, &self.stores),
+            DESIGN => plan_design(input, options),
+            _ => {
+                let valid = self.table_operators();
+                let nearest = nearest(operator, &valid);
+                Err(Error::UnknownOperator { operator: operator.to_owned(), nearest, valid }.into())
+            }
         }
-        let valid = self.table_operators();
-        let nearest = nearest(operator, &valid);
-        Err(Error::UnknownOperator { operator: operator.to_owned(), nearest, valid }.into())
     }
 
     fn model_functions(&self) -> Vec<Arc<ScalarUDF>> {

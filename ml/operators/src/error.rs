@@ -41,6 +41,16 @@ pub enum Error {
         /// What is wrong and what to do.
         reason: String,
     },
+    /// Events that cannot be made a design.
+    #[error("design of {run}: {reason}")]
+    Design {
+        /// The run.
+        run: String,
+        /// The values of its key columns.
+        keys: Box<RunKey>,
+        /// What is wrong (with file and line, where it is an event) and what to do.
+        reason: String,
+    },
     /// A setting of signal processing, or data that it cannot be applied to, of one run.
     #[error("{run}: {source}")]
     RunSignal {
@@ -220,7 +230,9 @@ impl Error {
     /// The line of the ledger for a run that is refused.
     pub fn refused_run(&self) -> Option<LedgerEntry> {
         let (keys, reason) = match self {
-            Self::Confounds { keys, reason, .. } => (keys, reason.clone()),
+            Self::Confounds { keys, reason, .. } | Self::Design { keys, reason, .. } => {
+                (keys, reason.clone())
+            }
             Self::RunSignal { keys, source, .. } => (keys, source.to_string()),
             _ => return None,
         };

@@ -3,6 +3,7 @@
 //! ```text
 //!   TRAIN MODEL dca USING dist_dca …   ─► StageCatalog::plan_train ─► TrainNode ─► TrainExec ─► model folder
 //!   FROM clean(series, …)              ─► plan_clean               ─► CleanNode ─► CleanExec
+//!   FROM design(series, …)             ─► plan_design              ─► DesignNode ─► DesignExec
 //!   encode(dca, series), pearson_r(…)  ─► functions of a session
 //! ```
 //!
@@ -18,7 +19,11 @@ mod clean_exec;
 mod clean_ledger;
 mod confound_options;
 mod confounds_reader;
+mod design;
+mod design_exec;
+mod design_runs;
 mod error;
+mod events_reader;
 mod functions;
 mod observer;
 mod planner;
@@ -30,7 +35,11 @@ pub use clean::{CLEAN, CleanNode, CleanOptions, NotFinite, plan_clean, plan_clea
 pub use clean_exec::CleanExec;
 pub use confound_options::ConfoundOptions;
 pub use confounds_reader::{ConfoundsReader, RunTable, SessionStores};
+pub use design::{DESIGN, DESIGN_METADATA_KEY, DesignNode, plan_design, plan_design_exec};
+pub use design_exec::DesignExec;
+pub use design_runs::{DesignOptions, MissingDuration, StartTime};
 pub use error::{Error, Result};
+pub use events_reader::EventsReader;
 pub use functions::{ModelSource, series_functions};
 pub use observer::TrainObserver;
 pub use planner::{OperatorsPlanner, extension_planners};

@@ -1,6 +1,9 @@
 //! Turns our nodes of a logical plan into those that run.
 
-use crate::{CleanNode, GangMember, GangMemberExec, TrainExec, TrainNode, plan_clean_exec};
+use crate::{
+    CleanNode, DesignNode, GangMember, GangMemberExec, TrainExec, TrainNode, plan_clean_exec,
+    plan_design_exec,
+};
 use async_trait::async_trait;
 use datafusion::{
     catalog::Session,
@@ -44,6 +47,9 @@ impl ExtensionPlanner for OperatorsPlanner {
         }
         if let Some(clean) = node.as_any().downcast_ref::<CleanNode>() {
             return plan_clean_exec(clean, physical_inputs).map(Some);
+        }
+        if let Some(design) = node.as_any().downcast_ref::<DesignNode>() {
+            return plan_design_exec(design, physical_inputs).map(Some);
         }
         Ok(None)
     }

@@ -6,6 +6,7 @@ mod fixture;
 
 use serde_json::Value;
 use voxelflow_signal::design::{Design, DesignSettings, Event, FrameTimes};
+use voxelflow_signal::pearson_r;
 
 /// Of the largest value of a column.
 const TOLERANCE: f64 = 1e-10;
@@ -29,7 +30,7 @@ fn times(case: &Value) -> FrameTimes {
 fn columns_equal_nilearn() {
     let index = fixture::json("design/index.json");
     let cases = index["cases"].as_array().unwrap();
-    assert_eq!(cases.len(), 22);
+    assert_eq!(cases.len(), 23);
     for case in cases {
         let name = case["name"].as_str().unwrap();
         let settings: DesignSettings = serde_json::from_value(case["settings"].clone()).unwrap();
@@ -50,5 +51,20 @@ fn columns_equal_nilearn() {
             assert!(worst <= TOLERANCE * largest, "{name} {column}: {worst} of {largest}");
         }
         assert_eq!(design.report.rank, names.len(), "{name}: {:?}", design.report);
+    }
+}
+
+#[test]
+fn correlations_with_regressors_equal_numpy() {
+    let (shape, design) = fixture::array::<f64>("design/studyforrest");
+    let (_, series) = fixture::array::<f32>("design/series");
+    let (_, expected) = fixture::array::<f64>("design/correlation");
+    let design: Vec<f32> = design.iter().map(|x| *x as f32).collect();
+    for (series, expected) in series.chunks_exact(shape[1]).zip(expected.chunks_exact(shape[0])) {
+        let found = pearson_r(&series.repeat(shape[0]), &design, shape[1]).unwrap();
+        for (found, expected) in found.iter().zip(expected) {
+            assert!((f64::from(*found) - expected).abs() < 1e-7 || found.is_nan() && expected.is_nan());
+        }
+        assert!(found[0].abs() > 0.01 && found[shape[0] - 1].is_nan());
     }
 }

@@ -25,7 +25,7 @@ pub use grid::{GRID_METADATA_KEY, Grid, KEY_COLUMNS, SERIES_COLUMN};
 pub use history::{EpochRecord, History, StepRecord};
 pub use model::{LayerFilters, Model, ModelFunction};
 pub use options::{Options, nearest, parse_options};
-pub use run_files::{RUNS_METADATA_KEY, RunFiles};
+pub use run_files::{EventFiles, RUNS_METADATA_KEY, RunEvent, RunFiles};
 pub use series_origin::{
     ORIGIN_METADATA_KEY, OriginVolume, PLACE_COLUMNS, Provenance, SeriesOrigin, Structure,
 };

@@ -22,7 +22,7 @@ use voxelflow_signal::confounds::{Component, Expansion};
 use voxelflow_signal::{CleanSettings, Cleaner, ConfoundSettings, ConfoundTable, select_confounds};
 use voxelflow_stage::{Grid, RUNS_METADATA_KEY, RunFiles};
 
-const T: usize = 40;
+pub(super) const T: usize = 40;
 const MOTION: [&str; 6] = ["trans_x", "trans_y", "trans_z", "rot_x", "rot_y", "rot_z"];
 
 inventory::submit! { ConfoundsReader { read } }
@@ -54,7 +54,8 @@ fn run(number: &str, confounds: Option<&str>) -> RunFiles {
     }
 }
 
-fn schema(runs: &[RunFiles]) -> SchemaRef {
+/// Key columns, `series` of [`T`] points 2 s apart, and the runs.
+pub(super) fn schema(runs: &[RunFiles]) -> SchemaRef {
     let item = Arc::new(Field::new_list_field(DataType::Float32, true));
     let mut fields: Vec<Field> =
         ["subject", "session", "task", "run"].map(|name| Field::new(name, DataType::Utf8, true)).to_vec();

@@ -3,6 +3,7 @@
 
 mod clean;
 mod clean_confounds;
+mod design;
 mod explain;
 mod functions;
 mod line_stage;
