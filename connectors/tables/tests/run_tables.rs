@@ -207,6 +207,10 @@ async fn folders_of_the_hcp_pipelines_are_read() {
         write(&run.join(format!("tfMRI_MOTOR_{direction}.nii.gz")), VOLUMES, 0.0, |v, t| value(1, v, t));
         write(&run.join("brainmask_fs.2.nii.gz"), 1, 0.0, |v, _| f32::from(in_mask(1, v)));
         std::fs::write(run.join("Movement_Regressors.txt"), "0 0 0 0 0 0 0 0 0 0 0 0\n").unwrap();
+        std::fs::create_dir(run.join("EVs")).unwrap();
+        for (name, text) in [("lh", "71.35 12 1\n"), ("cue", "8.03 3 1\n23.2 3 1\n"), ("Sync", "11.9\n")] {
+            std::fs::write(run.join(format!("EVs/{name}.txt")), text).unwrap();
+        }
     }
     let ctx = session();
     create(&ctx, "HCP", folder.path().to_str().unwrap(), "OPTIONS (task 'motor')").await.unwrap();
@@ -221,6 +225,10 @@ async fn folders_of_the_hcp_pipelines_are_read() {
     );
     let runs = RunFiles::of(&found.schema()).unwrap();
     assert!(runs[0].confounds.as_ref().unwrap().ends_with("tfMRI_MOTOR_LR/Movement_Regressors.txt"));
+    let events = read_events(&runs[1], &Stores::default()).unwrap();
+    let shown: Vec<_> =
+        events.iter().map(|e| (e.condition.as_deref().unwrap(), e.onset, e.duration)).collect();
+    assert_eq!(shown, [("cue", 8.03, Some(3.0)), ("cue", 23.2, Some(3.0)), ("lh", 71.35, Some(12.0))]);
     assert!((Grid::of(&found.schema()).unwrap().t_r.unwrap() - 0.72).abs() < 1e-6);
 }
 
