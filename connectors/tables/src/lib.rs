@@ -48,6 +48,7 @@ mod series_format;
 mod series_options;
 mod series_room;
 mod series_rows;
+mod series_smoothing;
 mod series_table;
 mod stores;
 mod structure;

@@ -7,6 +7,7 @@ use crate::files_exec::{FileRows, FilesExec, batch_rows};
 use crate::series_columns::{Column, SeriesRowBuilder};
 use crate::series_format::{OpenSeries, Order};
 use crate::series_room::SeriesRoom;
+use crate::series_smoothing::FrameSmoother;
 use crate::series_table::SeriesSource;
 use crate::travel::received;
 use crate::{Error, Result, SeriesOptions, Stores, series_file::SeriesFile};
@@ -151,11 +152,16 @@ impl ReadTask {
         mut open: OpenSeries,
     ) -> Result<()> {
         let kept: Option<Vec<u32>> = (self.rows < file.rows).then(|| (0..self.rows as u32).collect());
+        let source = Arc::clone(&self.reader.source);
+        let mut smoother = FrameSmoother::of(file, &source.options, &source.stores)?;
         let mut store = self.room.store(&file.location, self.rows, file.points)?;
         let (mut frame, mut frames) = (Vec::new(), 0);
         while (open.next)(&mut frame)? {
             if self.to.is_closed() {
                 return Err(Error::Cancelled);
+            }
+            if let Some(smoother) = &mut smoother {
+                smoother.smooth(&mut frame, file)?;
             }
             store.push(&frame, kept.as_deref())?;
             frames += 1;

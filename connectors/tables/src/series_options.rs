@@ -2,7 +2,8 @@
 
 use crate::nifti_options::{ByteSize, NiftiOptions, seconds, text};
 use crate::{Result, RunKeys, SeriesFormat};
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize, de::Error as _};
+use serde_json::Value;
 use voxelflow_stage::{Options, parse_options};
 
 /// Options of a GIFTI, CIFTI, MGH or NPY table. Values may be written as text or as numbers.
@@ -31,6 +32,13 @@ pub struct SeriesOptions {
     /// columns of numbers without names.
     #[serde(deserialize_with = "text")]
     pub confounds: Option<String>,
+    /// Full width at half maximum, in millimetres along the surface, of the smoothing of every time point; vertices
+    /// without signal (constant over time) take no part.
+    #[serde(deserialize_with = "width")]
+    pub smoothing_fwhm: Option<f64>,
+    /// The `.surf.gii` of each hemisphere that is smoothed, separated by commas.
+    #[serde(deserialize_with = "text")]
+    pub mesh: Option<String>,
     /// Memory for the series of one file that is being read; more is kept in a temporary file.
     pub memory_limit: ByteSize,
 }
@@ -46,8 +54,24 @@ impl Default for SeriesOptions {
             space: None,
             t_r: None,
             confounds: None,
+            smoothing_fwhm: None,
+            mesh: None,
             memory_limit,
         }
+    }
+}
+
+/// A width; 0 is none.
+fn width<'de, D: Deserializer<'de>>(d: D) -> Result<Option<f64>, D::Error> {
+    let number = match Value::deserialize(d)? {
+        Value::Null => return Ok(None),
+        Value::Number(n) => n.as_f64(),
+        Value::String(s) => s.trim().parse().ok(),
+        _ => None,
+    };
+    match number.filter(|width| width.is_finite() && *width >= 0.0) {
+        Some(width) => Ok((width > 0.0).then_some(width)),
+        None => Err(D::Error::custom("it is a width in millimetres of at least 0, for example 6")),
     }
 }
 

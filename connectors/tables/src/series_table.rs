@@ -6,7 +6,7 @@ use crate::series_columns::schema;
 use crate::series_exec::{SeriesExec, SeriesRows};
 use crate::series_file::{SeriesFile, origin};
 use crate::stores::whole;
-use crate::{Error, Result, SeriesFormat, SeriesOptions, Stores};
+use crate::{Error, Result, SeriesFormat, SeriesOptions, Stores, series_smoothing};
 use arrow::datatypes::SchemaRef;
 use async_trait::async_trait;
 use datafusion::catalog::{Session, TableProvider};
@@ -71,7 +71,12 @@ impl SeriesTable {
         options: &Options,
         stores: &Stores,
     ) -> Result<Self> {
-        let options = SeriesOptions::parse(format, options)?;
+        let mut options = SeriesOptions::parse(format, options)?;
+        if let Some(meshes) = &options.mesh {
+            let whole: Vec<String> =
+                meshes.split(',').map(|mesh| whole(mesh.trim())).collect::<Result<_>>()?;
+            options.mesh = Some(whole.join(","));
+        }
         let mut files = Vec::new();
         for location in locations {
             for file in find_series(format, location.as_ref(), stores)? {
@@ -98,8 +103,12 @@ impl SeriesTable {
         if let Some((first, others)) = files.split_first() {
             others.iter().try_for_each(|file| file.must_fit(first))?;
         }
+        files.iter().try_for_each(|file| series_smoothing::check(file, &options, stores))?;
         let mut origin = origin(&files, location)?;
         origin.history = history;
+        if let (Some(fwhm), Some(mesh)) = (options.smoothing_fwhm, &options.mesh) {
+            origin.history.push(format!("smoothed along the surface, FWHM {fwhm} mm, mesh {mesh}"));
+        }
         let mut metadata = origin.to_metadata()?;
         if !runs.is_empty() {
             metadata.extend(RunFiles::to_metadata(&runs)?);
@@ -122,7 +131,8 @@ impl SeriesTable {
             let SeriesFile { location, keys, t_r, .. } = file;
             write!(text, "\n{location} {keys:?} {t_r:?} {:?}", stores.stamp(location)?).ok()?;
         }
-        for file in self.runs.iter().flat_map(RunFiles::beside) {
+        let meshes = self.source.options.mesh.iter().flat_map(|meshes| meshes.split(','));
+        for file in self.runs.iter().flat_map(RunFiles::beside).chain(meshes) {
             write!(text, "\n{file} {:?}", stores.stamp(file)).ok()?;
         }
         Some(text)

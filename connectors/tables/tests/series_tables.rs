@@ -11,6 +11,8 @@ use datafusion::prelude::{SessionConfig, SessionContext};
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use voxelflow_formats::gifti::{GiftiWriter, Intent, Surface};
+use voxelflow_signal::{SurfaceScratch, SurfaceSmoother};
 use voxelflow_stage::{Grid, RunFiles, SeriesOrigin, Structure};
 use voxelflow_storage::{StoreRegistry, publish_object};
 use voxelflow_tables::{Error, ImageTables, SeriesExec, Stores};
@@ -354,4 +356,81 @@ async fn a_file_that_is_cut_or_that_changes_is_named() {
     std::fs::copy(fixtures().join("cifti/surfaces.dtseries.nii"), &path).unwrap();
     let e = Error::Plan(ctx.sql("SELECT * FROM t").await.unwrap().collect().await.unwrap_err());
     assert!(e.to_string().contains("a.dtseries.nii: it has changed"), "{e}");
+}
+
+/// An octahedron of 30 mm whose first vertex has no signal: a GIFTI series of `POINTS` points, and its mesh.
+fn octahedron(folder: &Path) -> (PathBuf, PathBuf) {
+    let points = "30 0 0 -30 0 0 0 30 0 0 -30 0 0 0 30 0 0 -30";
+    let triangles = "0 2 4 2 1 4 1 3 4 3 0 4 2 0 5 1 2 5 3 1 5 0 3 5";
+    let array = |intent: &str, kind: &str, rows: usize, text: &str| {
+        format!(
+            "<DataArray Intent=\"NIFTI_INTENT_{intent}\" DataType=\"NIFTI_TYPE_{kind}\" Dimensionality=\"2\" Dim0=\"{rows}\" \
+             Dim1=\"3\" Encoding=\"ASCII\" ArrayIndexingOrder=\"RowMajorOrder\"><Data>{text}</Data></DataArray>"
+        )
+    };
+    let text = format!(
+        "<GIFTI Version=\"1.0\" NumberOfDataArrays=\"2\">{}{}</GIFTI>",
+        array("POINTSET", "FLOAT32", 6, points),
+        array("TRIANGLE", "INT32", 8, triangles)
+    );
+    let (mesh, data) = (folder.join("lh.pial.surf.gii"), folder.join("sub-1_hemi-L_bold.func.gii"));
+    std::fs::write(&mesh, text).unwrap();
+    let mut writer = GiftiWriter::create(&data, 6, 2, Intent::TimeSeries, &[]).unwrap();
+    for t in 0..2 {
+        let frame: Vec<f32> = (0..6).map(|v| if v == 0 { 0.0 } else { (v * v + 7 * t) as f32 }).collect();
+        writer.write_array(&frame, &[]).unwrap();
+    }
+    writer.finish().unwrap();
+    (data, mesh)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn surfaces_are_smoothed_along_their_mesh_around_vertices_without_signal() {
+    let folder = tempfile::tempdir().unwrap();
+    let (data, path) = octahedron(folder.path());
+    let mesh = Surface::read(&path).unwrap();
+    let options = format!("OPTIONS (smoothing_fwhm 40, mesh '{}')", path.display());
+    let found = rows("GIFTI", &data, &options).await;
+    let valid: Vec<bool> = (0..6).map(|v| v > 0).collect();
+    let smoother = SurfaceSmoother::try_new(&mesh.points, &mesh.triangles, &valid, 40.0).unwrap();
+    assert!(smoother.steps() > 0);
+    let raw = series(&rows("GIFTI", &data, "").await);
+    for t in 0..2 {
+        let mut frame: Vec<f64> = raw.iter().map(|row| f64::from(row[t])).collect();
+        smoother.smooth(&mut frame, &mut SurfaceScratch::default()).unwrap();
+        for (row, expected) in series(&found).iter().zip(&frame) {
+            assert!((f64::from(row[t]) - expected).abs() < 1e-5, "{row:?} at {t}, not {expected}");
+        }
+    }
+    assert_eq!(series(&found)[0], [0.0, 0.0]);
+    let origin = SeriesOrigin::of(&found.schema()).unwrap();
+    assert!(origin.history[0].starts_with("smoothed along the surface, FWHM 40 mm"), "{:?}", origin.history);
+
+    for (kind, location, options, says) in [
+        ("GIFTI", &data, "smoothing_fwhm 6".to_owned(), "needs mesh"),
+        ("GIFTI", &data, format!("mesh '{}'", path.display()), "not smoothing_fwhm"),
+        ("GIFTI", &data, "smoothing_fwhm '-1'".to_owned(), "millimetres of at least 0"),
+        ("GIFTI", &data, format!("smoothing_fwhm 6, mesh '{0}, {0}'", path.display()), "two surfaces"),
+        (
+            "GIFTI",
+            &fixtures().join("gifti/series_gzip_big.func.gii"),
+            format!("smoothing_fwhm 6, mesh '{}'", path.display()),
+            "it has 7 vertices, and its mesh",
+        ),
+        (
+            "GIFTI",
+            &data,
+            format!("smoothing_fwhm 6, mesh '{}'", fixtures().join("gifti/mesh.surf.gii").display()),
+            "no surface of CORTEX_LEFT",
+        ),
+        (
+            "NPY",
+            &fixtures().join("npy/f4_le.npy"),
+            format!("smoothing_fwhm 6, mesh '{}'", path.display()),
+            "along surfaces",
+        ),
+    ] {
+        let text = refusal(kind, location, &format!("OPTIONS ({options})")).await;
+        assert!(text.contains(says), "{text}");
+    }
 }
