@@ -129,7 +129,9 @@ async fn hemispheres_are_one_table_with_keys_from_their_names_and_the_sidecar_t_
         ("mgh/surface_f4.mgz", "sub-01_task-rest_run-2.rh.mgz"),
     ]);
     std::fs::write(folder.path().join("sub-01_task-rest_run-2.json"), r#"{"RepetitionTime": 1.4}"#).unwrap();
-    let found = rows("MGH", &folder.path().join("*.mgz"), "OPTIONS (space 'fsaverage5')").await;
+    let (ctx, location) = (session(), folder.path().join("*.mgz"));
+    create(&ctx, "MGH", location.to_str().unwrap(), "OPTIONS (space 'fsaverage5')").await.unwrap();
+    let found = query(&ctx, "SELECT * FROM t ORDER BY structure, vertex").await;
     let expected = turned(&reference()["mgh"]["surface_f4.mgz"]["frames"]);
     assert_eq!(series(&found), [expected.clone(), expected].concat());
     for (column, value) in [("subject", "01"), ("task", "rest"), ("run", "2"), ("space", "fsaverage5")] {
