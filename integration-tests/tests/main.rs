@@ -20,6 +20,7 @@ mod example_01;
 mod example_02;
 mod import_resume;
 mod layers;
+mod masker;
 mod processes;
 mod program;
 #[path = "../../connectors/storage/tests/servers/mod.rs"]

@@ -1,7 +1,7 @@
 //! Options of BIDS and HCP tables, by the names that the language takes.
 
-use crate::Result;
 use crate::nifti_options::{ByteSize, NiftiOptions, seconds, text};
+use crate::{Result, VolumeOptions};
 use serde::{Deserialize, Serialize};
 use voxelflow_formats::bids::{BidsQuery, BoldKind, HcpQuery};
 use voxelflow_stage::{Options, parse_options};
@@ -127,8 +127,9 @@ pub struct HcpOptions {
 pub struct RunImageOptions {
     /// `volume`, `surface` or `grayordinates`.
     pub kind: RunKind,
-    /// Of volumes: `brain`, each run's own mask; a path or URL of one mask for all; `auto`; `none`.
-    pub mask: String,
+    /// Of volumes: `brain`, each run's own mask, which is the default; a path or URL of one mask for all; `auto`; `none`, which is
+    /// the default where there is an atlas.
+    pub mask: Option<String>,
     /// Repetition time in seconds, instead of the sidecars' or the header's.
     #[serde(deserialize_with = "seconds")]
     pub t_r: Option<f64>,
@@ -136,28 +137,37 @@ pub struct RunImageOptions {
     pub memory_limit: ByteSize,
     /// What becomes of runs that cannot be used.
     pub incomplete: Incomplete,
+    /// What is done to the volumes first.
+    #[serde(flatten)]
+    pub volumes: VolumeOptions,
 }
 
 impl Default for RunImageOptions {
     fn default() -> Self {
         let NiftiOptions { memory_limit, .. } = NiftiOptions::default();
-        Self {
-            kind: RunKind::default(),
-            mask: "brain".into(),
-            t_r: None,
-            memory_limit,
-            incomplete: Incomplete::default(),
-        }
+        let (kind, incomplete) = (RunKind::default(), Incomplete::default());
+        Self { kind, mask: None, t_r: None, memory_limit, incomplete, volumes: VolumeOptions::default() }
     }
 }
 
 impl RunImageOptions {
+    /// The option `mask`, or what stands for it.
+    pub(crate) fn mask(&self) -> &str {
+        let without = if self.volumes.atlas.is_some() { "none" } else { "brain" };
+        self.mask.as_deref().unwrap_or(without)
+    }
+
+    fn checked(self) -> Result<Self> {
+        Ok(Self { volumes: self.volumes.checked()?, ..self })
+    }
+
     /// The same for the node that reads.
     pub(crate) fn for_reading(&self) -> NiftiOptions {
         NiftiOptions {
-            mask: self.mask.clone(),
+            mask: Some(self.mask().to_owned()),
             t_r: self.t_r,
             memory_limit: self.memory_limit,
+            volumes: self.volumes.clone(),
             ..NiftiOptions::default()
         }
     }
@@ -169,7 +179,8 @@ impl BidsOptions {
     /// # Errors
     /// An unknown name, with the nearest and the list; a value of the wrong kind.
     pub fn parse(options: &Options) -> Result<Self> {
-        Ok(parse_options("a BIDS table", options)?)
+        let options: Self = parse_options("a BIDS table", options)?;
+        Ok(Self { images: options.images.checked()?, ..options })
     }
 
     /// What is asked for.
@@ -204,7 +215,8 @@ impl HcpOptions {
     /// # Errors
     /// As [`BidsOptions::parse`].
     pub fn parse(options: &Options) -> Result<Self> {
-        Ok(parse_options("an HCP table", options)?)
+        let options: Self = parse_options("an HCP table", options)?;
+        Ok(Self { images: options.images.checked()?, ..options })
     }
 
     pub(crate) fn query(&self) -> HcpQuery {

@@ -28,7 +28,7 @@ pub enum Error {
     /// Images of one table, or an image and its mask, lie on different grids.
     #[error("{what} {path} does not lie on the grid of {other}: {difference}; {advice}")]
     Grid {
-        /// `mask` or `image`.
+        /// `mask`, `atlas` or `image`.
         what: &'static str,
         /// The file that differs.
         path: String,
@@ -37,7 +37,7 @@ pub enum Error {
         /// Shapes, or the shift in mm.
         difference: String,
         /// What to do.
-        advice: &'static str,
+        advice: String,
     },
     /// A table from which no map can be written.
     #[error("EXPORT MAPS: {reason}")]
@@ -58,6 +58,14 @@ pub enum Error {
     #[error("{path}: no brain found: {source}; give OPTIONS (mask 'a mask file' | 'none')")]
     AutoMask {
         /// The image.
+        path: String,
+        /// Why.
+        source: voxelflow_signal::Error,
+    },
+    /// Volumes cannot be resampled, smoothed or divided into parcels.
+    #[error("{path}: {source}")]
+    Volumes {
+        /// The image, mask or atlas.
         path: String,
         /// Why.
         source: voxelflow_signal::Error,
@@ -89,7 +97,8 @@ impl Error {
             | Self::Image { .. }
             | Self::Grid { .. }
             | Self::Export { .. }
-            | Self::AutoMask { .. } => true,
+            | Self::AutoMask { .. }
+            | Self::Volumes { .. } => true,
             Self::Stage(e) => e.is_input(),
             Self::Format(e) => e.is_input(),
             Self::Storage(e) => e.is_input(),

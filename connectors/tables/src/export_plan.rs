@@ -3,7 +3,7 @@
 use crate::{Error, Result};
 use arrow::datatypes::{DataType, Schema};
 use std::path::PathBuf;
-use voxelflow_stage::{Grid, KEY_COLUMNS, nearest};
+use voxelflow_stage::{Atlas, Grid, KEY_COLUMNS, nearest};
 use voxelflow_storage::Place;
 
 /// Key columns that a target may name, as `{subject}`.
@@ -55,7 +55,16 @@ pub fn check_export(schema: &Schema, target: &str) -> Result<ExportPlan> {
         Ok(at) => {
             return fail(format!("column `voxel` is {}, not a voxel number", schema.field(at).data_type()));
         }
-        Err(_) => return fail("the plan lost its key column `voxel`: add it to the SELECT".into()),
+        Err(_) => {
+            return fail(match Atlas::of(schema)? {
+                Some(atlas) => format!(
+                    "rows are parcels of {}: maps are written of voxels, so join its voxels by `parcel`, or make the \
+                     table without an atlas",
+                    atlas.source
+                ),
+                None => "the plan lost its key column `voxel`: add it to the SELECT".into(),
+            });
+        }
     };
     let grid = Grid::of(schema).or_else(|_| {
         fail(

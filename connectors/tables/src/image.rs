@@ -1,5 +1,7 @@
 //! One image file: what its header says, and its volumes one by one. The only module that reads images.
 
+use crate::image_reader::ImageReader;
+use crate::space::must_be_countable;
 use crate::stores::without_extension;
 use crate::{Error, NiftiOptions, Result, RunKeys, Stores};
 use serde::{Deserialize, Serialize};
@@ -46,13 +48,6 @@ impl Image {
     ) -> Result<Self> {
         let reader = stores.open_image(location)?;
         let header = reader.header();
-        if header.shape.iter().any(|n| *n > usize::from(u16::MAX))
-            || u32::try_from(header.shape.iter().product::<usize>()).is_err()
-        {
-            let reason =
-                format!("its grid of {:?} voxels is too large: 65,535 a side, 2^32 in all", header.shape);
-            return Err(Error::Image { path: location.into(), reason });
-        }
         let grid = Grid {
             shape: header.shape,
             affine: header.affine,
@@ -63,6 +58,7 @@ impl Image {
             source: location.into(),
             history: Vec::new(),
         };
+        must_be_countable(&grid, location)?;
         Ok(Self { location: location.into(), grid, volumes: header.volumes, keys, mask })
     }
 
@@ -83,14 +79,23 @@ impl Image {
         self.grid.shape.iter().product()
     }
 
-    /// Gives every volume, `[i + ni·(j + nj·k)]`, to `each`, in order of time.
-    pub fn for_each_volume(&self, stores: &Stores, mut each: impl FnMut(&[f32]) -> Result<()>) -> Result<()> {
-        let mut reader = stores.open_image(&self.location)?;
+    /// Opens the file to read its volumes.
+    ///
+    /// # Errors
+    /// A file that is not as it was when the table was made.
+    pub fn open(&self, stores: &Stores) -> Result<ImageReader> {
+        let reader = stores.open_image(&self.location)?;
         let header = reader.header();
         if header.shape != self.grid.shape || header.volumes != self.volumes {
             let reason = "it has changed since the table was made: create the table again".into();
             return Err(Error::Image { path: self.name(), reason });
         }
+        Ok(reader)
+    }
+
+    /// Gives every volume, `[i + ni·(j + nj·k)]`, to `each`, in order of time.
+    pub fn for_each_volume(&self, stores: &Stores, mut each: impl FnMut(&[f32]) -> Result<()>) -> Result<()> {
+        let mut reader = self.open(stores)?;
         let mut volume = Vec::new();
         while reader.next_volume(&mut volume)? {
             each(&volume)?;
@@ -103,16 +108,17 @@ impl Image {
         stores.stamp(&self.location)
     }
 
-    /// Fails unless `self` can be rows of the same table as `first`: same grid, T and repetition time.
-    pub fn must_fit(&self, first: &Self) -> Result<()> {
-        if let Some(difference) = grid_difference(&self.grid, &first.grid) {
-            let advice = "resample it, or make one table for each grid";
+    /// Fails unless `self` can be rows of the same table as `first`: same T and repetition time and, where images are
+    /// not resampled, the same grid.
+    pub fn must_fit(&self, first: &Self, resampled: bool) -> Result<()> {
+        if let Some(difference) = grid_difference(&self.grid, &first.grid).filter(|_| !resampled) {
             return Err(Error::Grid {
                 what: "image",
                 path: self.name(),
                 other: first.name(),
                 difference,
-                advice,
+                advice: "resample it with OPTIONS (target 'an image of the grid'), or make one table for each grid"
+                    .into(),
             });
         }
         let fault = |reason: String| Err(Error::Image { path: self.name(), reason });

@@ -6,6 +6,7 @@
 //!     │ header only: T, grid, names            (NiftiTable) ◄─────┘
 //!     ▼
 //!   one partition a file: volumes ─► mask ─► kept voxels, [T][V] in memory or in a temporary file
+//!     │        (resample ─► smooth ─► parcels, where the options say so: VolumeFlow, Steps)
 //!     │                                      (NiftiExec, VolumeStore)
 //!     ▼
 //!   batches: subject … k | series              rows sorted by voxel, the grid in the schema's metadata
@@ -21,8 +22,11 @@
 //! Both nodes that read series are one, [`FilesExec`], over what differs ([`FileRows`]): a partition a file here, and
 //! on a cluster a partition for each row that says which file.
 
+mod atlas;
 mod bids_options;
+mod computed_rows;
 mod confounds;
+mod differences;
 mod error;
 mod events;
 mod export_maps;
@@ -50,6 +54,8 @@ mod series_room;
 mod series_rows;
 mod series_smoothing;
 mod series_table;
+mod space;
+mod steps;
 mod stores;
 mod structure;
 mod table_factory;
@@ -58,6 +64,8 @@ mod text_file;
 mod text_kind;
 mod text_table;
 mod travel;
+mod volume_flow;
+mod volume_options;
 mod volume_store;
 
 pub use bids_options::{BidsOptions, HcpOptions, Incomplete, RunImageOptions, RunKind};
@@ -83,3 +91,4 @@ pub use stores::Stores;
 pub use table_factory::ImageTables;
 pub use text_kind::TextTables;
 pub use text_table::TextOptions;
+pub use volume_options::{Millimetres, Target, VolumeOptions};

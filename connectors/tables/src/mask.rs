@@ -1,8 +1,10 @@
 //! Which voxels of an image become rows.
 
-use crate::{Error, Image, Result, Stores, image::grid_difference, image_reader::ImageHeader};
-use voxelflow_signal::{EpiMask, compute_epi_mask};
-use voxelflow_storage::Place;
+use crate::image_reader::ImageHeader;
+use crate::space::{Space, volume_grid};
+use crate::volume_options::whole_path;
+use crate::{Error, Image, Result, Stores};
+use voxelflow_signal::{Clip, EpiMask, Interpolation, Resampler, Volume, compute_epi_mask};
 
 /// The option `mask`, understood.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -23,10 +25,7 @@ impl MaskChoice {
             "auto" => Self::Auto,
             "none" => Self::Everything,
             "brain" => Self::Brain,
-            location => Self::File(match Place::parse(location)? {
-                Place::Local(path) => path.display().to_string(),
-                Place::Remote(_) => location.to_owned(),
-            }),
+            location => Self::File(whole_path(location)?),
         })
     }
 }
@@ -38,18 +37,20 @@ pub(crate) struct Mask {
 }
 
 impl Mask {
-    /// Every voxel of `image`.
-    pub fn everything(image: &Image) -> Self {
-        Self { voxels: (0..image.voxels() as u32).collect() }
+    /// Every voxel of `space`.
+    pub fn everything(space: &Space) -> Self {
+        Self { voxels: (0..space.volume_grid().voxels() as u32).collect() }
     }
 
-    /// The voxels of a mask image that are neither 0 nor NaN.
+    /// The voxels of a mask image that are neither 0 nor NaN. Where images are resampled, it lies on the grid that they
+    /// are resampled to, or on that of `image` itself; then it is resampled as well, to the nearest voxel.
     ///
     /// # Errors
     /// As [`Self::check`]; [`Error::Image`] when it is empty.
-    pub fn from_file(location: &str, image: &Image, stores: &Stores) -> Result<Self> {
+    pub fn from_file(location: &str, image: &Image, space: &Space, stores: &Stores) -> Result<Self> {
         let mut reader = stores.open_image(location)?;
-        fits(location, &reader.header(), image)?;
+        fits(location, &reader.header(), image, space)?;
+        let resampled = space.resamples_mask(&reader.header(), image);
         let mut volume = Vec::new();
         reader.next_volume(&mut volume)?;
         let set = |x: f32| x != 0.0 && !x.is_nan();
@@ -58,25 +59,57 @@ impl Mask {
             let reason = "the mask is empty: no voxel is above 0".into();
             return Err(Error::Image { path: location.into(), reason });
         }
-        Ok(Self { voxels })
+        let mask = Self { voxels };
+        if resampled { mask.resampled(location, image, space) } else { Ok(mask) }
     }
 
     /// Reads the header of a mask image alone.
     ///
     /// # Errors
-    /// [`Error::Grid`] when it does not lie on the grid of `image`; [`Error::Image`] when it has several volumes.
-    pub fn check(location: &str, image: &Image, stores: &Stores) -> Result<()> {
-        fits(location, &stores.open_image(location)?.header(), image)
+    /// [`Error::Grid`] when it does not lie on the grid of the rows; [`Error::Image`] when it has several volumes.
+    pub fn check(location: &str, image: &Image, space: &Space, stores: &Stores) -> Result<()> {
+        fits(location, &stores.open_image(location)?.header(), image, space)
     }
 
-    /// The brain in `mean`, the mean of `image`'s volumes.
+    /// The brain in `mean`, the mean of `image`'s volumes, which is resampled with them.
     ///
     /// # Errors
     /// [`Error::AutoMask`] when no brain is found.
-    pub fn auto(mean: &[f64], image: &Image) -> Result<Self> {
+    pub fn auto(mean: &[f64], image: &Image, space: &Space) -> Result<Self> {
         let volume = compute_epi_mask(mean, image.grid.shape, &EpiMask::default())
             .map_err(|source| Error::AutoMask { path: image.name(), source })?;
-        Ok(Self { voxels: volume.indices().map(|v| v as u32).collect() })
+        let mask = Self { voxels: volume.indices().map(|v| v as u32).collect() };
+        if space.resampled { mask.resampled(&image.name(), image, space) } else { Ok(mask) }
+    }
+
+    /// The mask on a volume of `shape`.
+    pub fn volume(&self, shape: [usize; 3]) -> Result<Volume, voxelflow_signal::Error> {
+        let mut set = vec![false; shape.iter().product()];
+        for voxel in &self.voxels {
+            if let Some(place) = set.get_mut(*voxel as usize) {
+                *place = true;
+            }
+        }
+        Volume::try_new(shape, set)
+    }
+
+    /// From the grid of `image` to the nearest voxels of `space`.
+    fn resampled(&self, name: &str, image: &Image, space: &Space) -> Result<Self> {
+        let (from, to) = (volume_grid(&image.grid), space.volume_grid());
+        let failed = |source| Error::Volumes { path: name.into(), source };
+        let resampler = Resampler::try_new(from, to, Interpolation::Nearest, Clip::Off).map_err(failed)?;
+        let mut volume = vec![0.0; from.voxels()];
+        self.voxels.iter().for_each(|v| volume[*v as usize] = 1.0);
+        let mut resampled = vec![0.0; to.voxels()];
+        resampler.resample(&volume, &mut resampled).map_err(failed)?;
+        let set = (0_u32..).zip(&resampled).filter(|(_, x)| **x != 0.0);
+        let voxels: Vec<u32> = set.map(|(v, _)| v).collect();
+        if voxels.is_empty() {
+            let reason =
+                "nothing of the mask is left on the grid of the target: do both show the brain?".into();
+            return Err(Error::Image { path: name.into(), reason });
+        }
+        Ok(Self { voxels })
     }
 
     /// blake3 of the indices as little-endian u32.
@@ -90,18 +123,17 @@ impl Mask {
     }
 }
 
-fn fits(location: &str, header: &ImageHeader<'_>, image: &Image) -> Result<()> {
+fn fits(location: &str, header: &ImageHeader<'_>, image: &Image, space: &Space) -> Result<()> {
     if header.volumes != 1 {
         let reason = format!("a mask has one volume, this image has {}", header.volumes);
         return Err(Error::Image { path: location.into(), reason });
     }
-    let mut grid = image.grid.clone();
-    (grid.shape, grid.affine) = (header.shape, header.affine);
-    match grid_difference(&grid, &image.grid) {
-        None => Ok(()),
-        Some(difference) => {
-            let advice = "give a mask on the image's own grid, or mask 'auto'";
-            Err(Error::Grid { what: "mask", path: location.into(), other: image.name(), difference, advice })
-        }
+    if space.resamples_mask(header, image) {
+        return Ok(());
     }
+    let advice = match space.resampled {
+        true => "give a mask on that grid or on the image's own, or mask 'auto'",
+        false => "give a mask on the image's own grid, or mask 'auto'",
+    };
+    space.holds("mask", location, header, advice)
 }

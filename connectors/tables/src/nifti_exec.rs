@@ -6,7 +6,8 @@
 use crate::files_exec::{FileRows, FilesExec, batch_rows};
 use crate::mean_image::add;
 use crate::series_room::SeriesRoom;
-use crate::series_rows::{RowBuilder, VOXEL};
+use crate::series_rows::{RowBuilder, Rows, Series};
+use crate::steps::describe;
 use crate::volume_store::VolumeStore;
 use crate::{Error, Image, Result, mask::Mask, mask::MaskChoice, nifti_table::Source};
 use arrow::array::RecordBatch;
@@ -18,6 +19,7 @@ use datafusion::physical_plan::stream::RecordBatchReceiverStreamBuilder;
 use std::sync::Arc;
 use tokio::sync::mpsc::Sender;
 use voxelflow_signal::MeanVolume;
+use voxelflow_storage::Stamp;
 
 /// Reads the images of a NIFTI table.
 pub type NiftiExec = FilesExec<ImageRows>;
@@ -56,19 +58,19 @@ impl FileRows for ImageRows {
     }
 
     fn sorted_by(&self) -> Option<usize> {
-        self.columns.iter().position(|c| *c == VOXEL)
+        self.schema.index_of(self.source.kind.sorted_by()).ok()
     }
 
     fn rows(&self, image: usize) -> Option<usize> {
-        let rows = match self.source.known_mask(image)? {
-            Some(mask) => mask.voxels.len(),
-            None => self.source.images.get(image)?.voxels(),
-        };
+        let rows = self.source.rows(image)?;
         Some(rows.min(self.limit.unwrap_or(usize::MAX)))
     }
 
     fn describe(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "mask={}, ", self.source.options.mask)
+        let Source { options, space, .. } = self.source.as_ref();
+        write!(f, "mask={}, ", options.mask())?;
+        describe(&options.volumes, &space.grid).iter().try_for_each(|step| write!(f, "{step}, "))?;
+        options.volumes.atlas.as_ref().map_or(Ok(()), |atlas| write!(f, "atlas={atlas}, "))
     }
 
     fn limit(&self) -> Option<usize> {
@@ -79,8 +81,8 @@ impl FileRows for ImageRows {
         let Some(image) = self.source.images.get(number) else {
             return plan_err!("the table has {} images, none with number {number}", self.source.images.len());
         };
-        let rows = RowBuilder::new(image, Arc::clone(&self.schema), self.columns.clone());
-        let batch_rows = batch_rows(image.volumes, &context);
+        let rows = RowBuilder::new(image, self.source.space.grid.shape, Arc::clone(&self.schema));
+        let batch_rows = batch_rows(image.volumes * self.source.kind.point_bytes() / 4, &context);
         let mut stream = RecordBatchReceiverStreamBuilder::new(Arc::clone(&self.schema), 2);
         let limit = self.source.options.memory_limit;
         let task = ReadTask {
@@ -98,13 +100,13 @@ impl FileRows for ImageRows {
 }
 
 /// Reads one file, on a thread of its own.
-struct ReadTask {
-    source: Arc<Source>,
+pub(crate) struct ReadTask {
+    pub source: Arc<Source>,
     partition: usize,
-    rows: RowBuilder,
-    limit: usize,
-    batch_rows: usize,
-    room: SeriesRoom,
+    pub rows: RowBuilder,
+    pub limit: usize,
+    pub batch_rows: usize,
+    pub room: SeriesRoom,
     to: Sender<PlanResult<RecordBatch>>,
 }
 
@@ -113,27 +115,31 @@ impl ReadTask {
         let source = Arc::clone(&self.source);
         source.load_file_mask()?;
         let image = &source.images[self.partition];
-        match (source.known_mask(self.partition), &image.mask) {
-            (Some(Some(mask)), _) => self.read_masked(image, &mask),
-            (Some(None), _) => self.read_masked(image, &Mask::everything(image)),
+        let mask = match (source.known_mask(self.partition), &image.mask) {
             (None, Some(own)) if source.mask == MaskChoice::Brain => {
-                self.read_masked(image, &Mask::from_file(own, image, &source.stores)?)
+                Some(Some(Arc::new(Mask::from_file(own, image, &source.space, &source.stores)?)))
             }
-            (None, _) => self.read_and_mask(image),
+            (known, _) => known,
+        };
+        match (source.kind.computed, mask) {
+            (true, mask) => self.compute(image, mask),
+            (false, Some(mask)) => self.read_masked(image, mask.as_deref()),
+            (false, None) => self.read_and_mask(image),
         }
     }
 
     /// The mask is known: keep its voxels.
-    fn read_masked(&mut self, image: &Image, mask: &Mask) -> Result<()> {
-        let voxels = &mask.voxels[..mask.voxels.len().min(self.limit)];
+    fn read_masked(&mut self, image: &Image, mask: Option<&Mask>) -> Result<()> {
+        let voxels = self.voxels(mask);
         if !self.rows.needs_series() || voxels.is_empty() {
-            return self.send_keys(voxels);
+            let count = voxels.len();
+            return self.send_keys(&Rows::Voxels(voxels), count);
         }
         let mut store = self.room.store(&image.location, voxels.len(), image.volumes)?;
         let everything = voxels.len() == image.voxels();
         image.for_each_volume(&self.source.stores, |volume| {
             self.check_listener()?;
-            store.push(volume, (!everything).then_some(voxels))
+            store.push(volume, (!everything).then_some(&voxels))
         })?;
         self.send_series(image, voxels, store)
     }
@@ -150,34 +156,49 @@ impl ReadTask {
             add(&mut mean, volume, image)?;
             store.as_mut().map_or(Ok(()), |s| s.push(volume, None))
         })?;
-        let mask = Arc::new(Mask::auto(&mean.finish(), image)?);
-        self.source.remember(self.partition, stamp, Arc::clone(&mask));
-        let Some(mut store) = store else { return self.read_masked(image, &mask) };
-        let voxels = &mask.voxels[..mask.voxels.len().min(self.limit)];
-        store.retain(voxels);
+        let mask = self.found_mask(mean, image, stamp)?;
+        let Some(mut store) = store else { return self.read_masked(image, Some(&mask)) };
+        let voxels = self.voxels(Some(&mask));
+        store.retain(&voxels);
         self.room.resize(4 * voxels.len() * image.volumes);
         self.send_series(image, voxels, store)
     }
 
-    fn send_keys(&self, voxels: &[u32]) -> Result<()> {
-        // Without series the session's batch size is the only bound.
-        let rows = self.room.batch_size();
-        voxels.chunks(rows).try_for_each(|chunk| self.send(self.rows.batch(chunk, Vec::new())?))
+    /// The automatic mask of an image whose file was `stamp` when its mean was begun.
+    pub fn found_mask(&self, mean: MeanVolume, image: &Image, stamp: Option<Stamp>) -> Result<Arc<Mask>> {
+        let mask = Arc::new(Mask::auto(&mean.finish(), image, &self.source.space)?);
+        self.source.remember(self.partition, stamp, Arc::clone(&mask));
+        Ok(mask)
     }
 
-    fn send_series(&self, image: &Image, voxels: &[u32], mut store: VolumeStore) -> Result<()> {
-        let (rows, volumes) = (voxels.len(), image.volumes);
-        self.room.for_each_batch(&mut store, rows, volumes, self.batch_rows, |rows, series| {
-            self.send(self.rows.batch(&voxels[rows], series)?)
+    /// Voxels that become rows.
+    pub fn voxels(&self, mask: Option<&Mask>) -> Vec<u32> {
+        match mask {
+            Some(mask) => mask.voxels.iter().copied().take(self.limit).collect(),
+            None => (0..self.source.space.volume_grid().voxels() as u32).take(self.limit).collect(),
+        }
+    }
+
+    pub fn send_keys(&self, rows: &Rows, count: usize) -> Result<()> {
+        // Without series the session's batch size is the only bound.
+        let step = self.room.batch_size();
+        let batches = (0..count).step_by(step).map(|first| first..count.min(first + step));
+        batches.into_iter().try_for_each(|range| self.send(self.rows.batch(rows, range, Series::Absent)?))
+    }
+
+    fn send_series(&self, image: &Image, voxels: Vec<u32>, mut store: VolumeStore) -> Result<()> {
+        let (count, rows) = (voxels.len(), Rows::Voxels(voxels));
+        self.room.for_each_batch(&mut store, count, image.volumes, self.batch_rows, |range, series| {
+            self.send(self.rows.batch(&rows, range, Series::Read(series))?)
         })
     }
 
-    fn send(&self, batch: RecordBatch) -> Result<()> {
+    pub fn send(&self, batch: RecordBatch) -> Result<()> {
         self.to.blocking_send(Ok(batch)).map_err(|_| Error::Cancelled)
     }
 
     /// Stops between volumes when nobody waits for the rows any more.
-    fn check_listener(&self) -> Result<()> {
+    pub fn check_listener(&self) -> Result<()> {
         if self.to.is_closed() { Err(Error::Cancelled) } else { Ok(()) }
     }
 }

@@ -1,18 +1,17 @@
 //! Options of a NIFTI table, by the names that the language takes.
 
-use crate::{Result, RunKeys};
+use crate::{Result, RunKeys, VolumeOptions};
 use serde::{Deserialize, Deserializer, Serialize, de::Error as _};
 use serde_json::Value;
 use voxelflow_stage::{Options, parse_options};
 
 /// Options of a NIFTI table. Values may be written as text or as numbers.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub struct NiftiOptions {
     /// Path of a mask image on the same grid (its non-zero voxels are read); `auto`, nilearn's
     /// `compute_epi_mask` of each image's mean; `none`, every voxel; `brain`, in tables of BIDS and HCP folders,
-    /// each run's own mask.
-    pub mask: String,
+    /// each run's own mask. `none` by default where there is an atlas, else `auto`.
+    pub mask: Option<String>,
     /// Subject, instead of the file name's `sub-`.
     #[serde(deserialize_with = "text")]
     pub subject: Option<String>,
@@ -33,12 +32,15 @@ pub struct NiftiOptions {
     pub t_r: Option<f64>,
     /// Memory for the series of one image that is being read; more is kept in a temporary file.
     pub memory_limit: ByteSize,
+    /// What is done to the volumes first.
+    #[serde(flatten)]
+    pub volumes: VolumeOptions,
 }
 
 impl Default for NiftiOptions {
     fn default() -> Self {
         Self {
-            mask: "auto".into(),
+            mask: None,
             subject: None,
             session: None,
             task: None,
@@ -46,6 +48,7 @@ impl Default for NiftiOptions {
             space: None,
             t_r: None,
             memory_limit: ByteSize(512 << 20),
+            volumes: VolumeOptions::default(),
         }
     }
 }
@@ -56,7 +59,14 @@ impl NiftiOptions {
     /// # Errors
     /// An unknown name, with the nearest and the list; a value of the wrong kind.
     pub fn parse(options: &Options) -> Result<Self> {
-        Ok(parse_options("a NIFTI table", options)?)
+        let options: Self = parse_options("a NIFTI table", options)?;
+        Ok(Self { volumes: options.volumes.checked()?, ..options })
+    }
+
+    /// The option `mask`, or what stands for it.
+    pub(crate) fn mask(&self) -> &str {
+        let without = if self.volumes.atlas.is_some() { "none" } else { "auto" };
+        self.mask.as_deref().unwrap_or(without)
     }
 
     /// The keys that are given here instead of by names of files.

@@ -1,9 +1,12 @@
 //! Images of one grid and length as a table of voxel series: `CREATE EXTERNAL TABLE … STORED AS NIFTI`, and what
 //! `BIDS` and `HCP` tables come to.
 
+use crate::atlas::Atlas;
 use crate::image_files::find_images;
 use crate::mask::{Mask, MaskChoice};
-use crate::series_rows::schema;
+use crate::series_rows::RowKind;
+use crate::space::Space;
+use crate::volume_options::Target;
 use crate::{Error, Image, NiftiExec, NiftiOptions, Result, Stores, nifti_exec::ImageRows};
 use arrow::datatypes::SchemaRef;
 use async_trait::async_trait;
@@ -13,13 +16,18 @@ use datafusion::logical_expr::{Expr, TableType};
 use datafusion::physical_plan::ExecutionPlan;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::{collections::HashMap, fmt::Write};
-use voxelflow_stage::{Grid, Options, RunFiles};
+use voxelflow_stage::{Atlas as AtlasOrigin, Grid, Options, RunFiles};
 use voxelflow_storage::Stamp;
 
 /// Images as rows, one for each voxel of the mask: nine key columns and `series`, sorted by voxel, one
 /// partition a file. The schema's metadata carry the [`Grid`].
 ///
-/// Only headers (and a mask file) are read when the table is made. With `mask 'auto'` or `mask 'brain'` the voxels
+/// With an atlas there is a row for each parcel, whose number and name stand in the place of `voxel`, `i`, `j` and `k`,
+/// and the metadata say which atlas it was. Where volumes are resampled, smoothed or divided into parcels
+/// ([`crate::VolumeOptions`]) the grid is the one after that, and series are of Float64 until they are cleaned: rounded
+/// before, they would lose digits that show in a z-score.
+///
+/// Only headers (and a mask file, and an atlas) are read when the table is made. With `mask 'auto'` or `mask 'brain'` the voxels
 /// are not known before the volumes are read, so the grid says `mask_voxels: 0` and its `mask_hash` is that word
 /// and a hash of the files' paths, lengths and times of change; else the hash is that of the voxels.
 #[derive(Debug)]
@@ -47,8 +55,13 @@ pub(crate) struct Source {
     pub images: Vec<Image>,
     pub options: NiftiOptions,
     pub mask: MaskChoice,
+    /// The grid of the rows.
+    pub space: Space,
+    pub kind: RowKind,
     /// The voxels of a mask file, once it was read.
     pub file_mask: OnceLock<Arc<Mask>>,
+    /// The atlas, once it was read.
+    atlas: OnceLock<Arc<Atlas>>,
     pub schema: SchemaRef,
     pub stores: Stores,
     /// Automatic masks that were found, by image, with the file that they were found in.
@@ -80,7 +93,7 @@ impl NiftiTable {
         stores: &Stores,
     ) -> Result<Self> {
         let options = NiftiOptions::parse(options)?;
-        if MaskChoice::parse(&options.mask)? == MaskChoice::Brain {
+        if MaskChoice::parse(options.mask())? == MaskChoice::Brain {
             let reason = "mask 'brain' is for tables of BIDS and HCP folders, which know the mask of every run: give \
                           the path of a mask, 'auto' or 'none'";
             return Err(Error::Location { location: location.into(), reason: reason.into() });
@@ -95,18 +108,26 @@ impl NiftiTable {
     /// No images; images (or masks) of different grids, lengths or repetition times.
     pub(crate) fn of_images(parts: Parts) -> Result<Self> {
         let Parts { location, images, options, runs, history, stores } = parts;
-        let mask = MaskChoice::parse(&options.mask)?;
+        let mask = MaskChoice::parse(options.mask())?;
         let Some((first, others)) = images.split_first() else {
             let reason = "no location was given: write LOCATION 'a file, a folder or a glob'".into();
             return Err(Error::Location { location, reason });
         };
-        others.iter().try_for_each(|image| image.must_fit(first))?;
+        let space = Space::of(&options.volumes, first, &stores)?;
+        others.iter().try_for_each(|image| image.must_fit(first, space.resampled))?;
+        for (image, mask) in images.iter().filter_map(|image| Some((image, image.mask.as_ref()?))) {
+            Mask::check(mask, image, &space, &stores)?;
+        }
         let file_mask = match &mask {
-            MaskChoice::File(path) => Some(Arc::new(Mask::from_file(path, first, &stores)?)),
+            MaskChoice::File(path) => Some(Arc::new(Mask::from_file(path, first, &space, &stores)?)),
             MaskChoice::Auto | MaskChoice::Everything | MaskChoice::Brain => None,
         };
-        let mut grid = first.grid.clone();
+        let read = |path: &String| Atlas::read(path, &options.volumes, &space, file_mask.as_deref(), &stores);
+        let atlas = options.volumes.atlas.as_ref().map(read).transpose()?;
+        let mut grid = space.grid.clone();
         (grid.source, grid.history) = (location, history);
+        grid.history.extend(crate::steps::describe(&options.volumes, &grid));
+        grid.history.extend(atlas.as_ref().map(Atlas::describe));
         match (&mask, &file_mask) {
             (_, Some(mask)) => describe(&mut grid, mask),
             (MaskChoice::Auto, None) => {
@@ -117,13 +138,24 @@ impl NiftiTable {
                 let files = images.iter().filter_map(|image| image.mask.as_deref());
                 grid.mask_hash = format!("brain:{}", hash(files, &stores));
             }
-            (_, None) => describe(&mut grid, &Mask::everything(first)),
+            (_, None) => describe(&mut grid, &Mask::everything(&space)),
         }
         let mut metadata = grid.to_metadata()?;
         if !runs.is_empty() {
             metadata.extend(RunFiles::to_metadata(&runs)?);
         }
+        metadata.extend(
+            atlas.as_ref().map(|atlas| atlas.origin().to_metadata()).transpose()?.unwrap_or_default(),
+        );
         let source = Source::try_new(images, options, metadata, stores)?;
+        if let Some(atlas) = atlas {
+            source.atlas.get_or_init(|| Arc::new(atlas));
+        }
+        if source.kind.computed {
+            // What does not suit an image shows before anything is read.
+            let mask = file_mask.as_deref();
+            source.images.iter().try_for_each(|image| source.steps(image, mask, None).map(|_| ()))?;
+        }
         if let Some(mask) = file_mask {
             source.file_mask.get_or_init(|| mask);
         }
@@ -150,7 +182,13 @@ impl NiftiTable {
                 .ok()?;
         }
         let masks = images.iter().filter_map(|image| image.mask.as_deref());
-        for file in masks.chain(self.runs.iter().flat_map(RunFiles::beside)) {
+        let volumes = &self.source.options.volumes;
+        let target = match &volumes.target {
+            Some(Target::Image(location)) => Some(location),
+            Some(Target::VoxelSize(_)) | None => None,
+        };
+        let atlas = volumes.atlas.iter().chain(&volumes.atlas_labels).chain(target).map(String::as_str);
+        for file in masks.chain(self.runs.iter().flat_map(RunFiles::beside)).chain(atlas) {
             write!(text, "\n{file} {:?}", stores.stamp(file)).ok()?;
         }
         Some(text)
@@ -179,10 +217,45 @@ impl Source {
         metadata: HashMap<String, String>,
         stores: Stores,
     ) -> Result<Self> {
-        let mask = MaskChoice::parse(&options.mask)?;
-        let schema = schema(metadata, images.first().map_or(0, |first| first.volumes));
+        let mask = MaskChoice::parse(options.mask())?;
+        let Some(first) = images.first() else {
+            return Err(Error::Location {
+                location: "a table of images".into(),
+                reason: "it has none".into(),
+            });
+        };
+        let kind = RowKind { parcels: options.volumes.atlas.is_some(), computed: options.volumes.compute() };
+        let schema = kind.schema(metadata, first.volumes);
+        let space = Space::known(&options.volumes, first, Grid::of(&schema)?);
         let found = Mutex::new(vec![None; images.len()]);
-        Ok(Self { images, options, mask, file_mask: OnceLock::new(), schema, stores, found })
+        let (file_mask, atlas) = (OnceLock::new(), OnceLock::new());
+        Ok(Self { images, options, mask, space, kind, file_mask, atlas, schema, stores, found })
+    }
+
+    /// The atlas of the table, if it has one; it is read unless it was before, and is the table's still.
+    pub fn atlas(&self) -> Result<Option<Arc<Atlas>>> {
+        let Some(path) = &self.options.volumes.atlas else { return Ok(None) };
+        if let Some(atlas) = self.atlas.get() {
+            return Ok(Some(Arc::clone(atlas)));
+        }
+        let mask = self.file_mask.get().map(Arc::as_ref);
+        let atlas = Atlas::read(path, &self.options.volumes, &self.space, mask, &self.stores)?;
+        if AtlasOrigin::of(&self.schema)?.is_none_or(|origin| origin.hash != atlas.hash()) {
+            let reason = "the atlas has changed since the table was made: create the table again".into();
+            return Err(Error::Image { path: path.clone(), reason });
+        }
+        Ok(Some(Arc::clone(self.atlas.get_or_init(|| Arc::new(atlas)))))
+    }
+
+    /// Rows of an image, where that is known without reading volumes.
+    pub fn rows(&self, image: usize) -> Option<usize> {
+        let mask = self.known_mask(image)?;
+        match (self.kind.parcels, mask) {
+            (true, _) if self.mask == MaskChoice::Auto => None,
+            (true, _) => Some(self.atlas.get()?.parcels(None).ok()?.rows.len()),
+            (false, Some(mask)) => Some(mask.voxels.len()),
+            (false, None) => Some(self.space.volume_grid().voxels()),
+        }
     }
 
     /// Reads the mask file, if there is one and it was not read yet, and checks that it is the table's still.
@@ -192,7 +265,7 @@ impl Source {
         else {
             return Ok(());
         };
-        let mask = Mask::from_file(path, first, &self.stores)?;
+        let mask = Mask::from_file(path, first, &self.space, &self.stores)?;
         if mask.hash() != Grid::of(&self.schema)?.mask_hash {
             let reason = "the mask has changed since the table was made: create the table again".into();
             return Err(Error::Image { path: path.clone(), reason });

@@ -2,7 +2,7 @@
 //! voxels, vertices or grayordinates.
 
 use crate::bids_options::{BidsOptions, HcpOptions, Incomplete, RunImageOptions, RunKind};
-use crate::mask::{Mask, MaskChoice};
+use crate::mask::MaskChoice;
 use crate::nifti_table::Parts;
 use crate::series_file::SeriesFile;
 use crate::{Error, Image, NiftiTable, Result, RunKeys, SeriesFormat, SeriesOptions, SeriesTable, Stores};
@@ -96,9 +96,16 @@ fn series_table(
     options: &RunImageOptions,
     stores: &Stores,
 ) -> Result<SeriesTable> {
-    if !matches!(options.mask.as_str(), "brain" | "none") {
-        let reason = format!("mask '{}' is for volumes: without it every vertex is read", options.mask);
-        return Err(Error::Location { location: location.into(), reason });
+    let refuse = |reason: String| Err(Error::Location { location: location.into(), reason });
+    if !matches!(options.mask(), "brain" | "none") {
+        return refuse(format!("mask '{}' is for volumes: without it every vertex is read", options.mask()));
+    }
+    if options.volumes.compute() {
+        return refuse(
+            "smoothing_fwhm, target and atlas of a folder are for its volumes; surfaces are smoothed in a table of \
+             their files, STORED AS GIFTI"
+                .into(),
+        );
     }
     let (runs, left_out) = usable(location, found, options.incomplete, false)?;
     let mut series = Vec::new();
@@ -121,18 +128,15 @@ fn table(
     options: &RunImageOptions,
     stores: &Stores,
 ) -> Result<NiftiTable> {
-    let brain = MaskChoice::parse(&options.mask)? == MaskChoice::Brain;
+    let brain = MaskChoice::parse(options.mask())? == MaskChoice::Brain;
     let (runs, left_out) = usable(location, found, options.incomplete, brain)?;
     let mut images = Vec::new();
     for run in &runs {
         let Some(bold) = run.bold.first() else { continue };
         let mask = run.mask.as_ref().filter(|_| brain).map(|mask| folders.images.location_of(mask));
         let t_r = options.t_r.or(run.t_r);
-        let image = Image::of_run(&folders.images.location_of(bold), RunKeys::from(run), t_r, mask, stores)?;
-        if let Some(mask) = &image.mask {
-            Mask::check(mask, &image, stores)?;
-        }
-        images.push(image);
+        let location = folders.images.location_of(bold);
+        images.push(Image::of_run(&location, RunKeys::from(run), t_r, mask, stores)?);
     }
     NiftiTable::of_images(Parts {
         location: location.into(),

@@ -40,6 +40,21 @@ impl SeriesRoom {
         self.reservation.resize(bytes);
     }
 
+    /// Bytes that the table may take for a file.
+    pub fn limit(&self) -> usize {
+        self.limit
+    }
+
+    /// Reserves `bytes` more, which the file cannot do without.
+    pub fn grow(&self, bytes: usize) {
+        self.reservation.grow(bytes);
+    }
+
+    /// Gives `bytes` back.
+    pub fn shrink(&self, bytes: usize) {
+        self.reservation.shrink(bytes);
+    }
+
     /// A store of `rows` series of `points` values; `file` is what is read, for messages.
     ///
     /// # Errors

@@ -1,92 +1,163 @@
-//! The columns of a NIFTI table: its schema, and batches of it.
+//! The columns of a table of images: its schema, and batches of it.
 
+use crate::atlas::Parcel;
 use crate::{Image, Result};
 use arrow::array::{
-    ArrayRef, FixedSizeListArray, Float32Array, RecordBatch, RecordBatchOptions, StringArray, UInt16Array,
-    UInt32Array,
+    ArrayRef, FixedSizeListArray, Float32Array, Float64Array, Int32Array, RecordBatch, RecordBatchOptions,
+    StringArray, UInt16Array, UInt32Array,
 };
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
-use std::{collections::HashMap, sync::Arc};
-use voxelflow_stage::{KEY_COLUMNS, SERIES_COLUMN};
+use std::{collections::HashMap, ops::Range, sync::Arc};
+use voxelflow_stage::{KEY_COLUMNS, PARCEL_COLUMNS, SERIES_COLUMN};
 
 /// Text columns at the start of [`KEY_COLUMNS`].
 const NAMES: usize = 5;
-/// Position of `voxel`.
-pub(crate) const VOXEL: usize = 5;
-/// Position of the series.
-pub(crate) const SERIES: usize = KEY_COLUMNS.len();
 
-/// The schema of series of `volumes` points: key columns, `series`, and `metadata`, which hold the grid.
-pub(crate) fn schema(metadata: HashMap<String, String>, volumes: usize) -> SchemaRef {
-    let mut fields: Vec<Field> = KEY_COLUMNS
-        .iter()
-        .enumerate()
-        .map(|(at, name)| match at {
-            0..NAMES => Field::new(*name, DataType::Utf8, true),
-            VOXEL => Field::new(*name, DataType::UInt32, false),
-            _ => Field::new(*name, DataType::UInt16, false),
-        })
-        .collect();
-    fields.push(Field::new(SERIES_COLUMN, series_type(volumes), false));
-    Arc::new(Schema::new_with_metadata(fields, metadata))
+/// What the rows of a table are.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct RowKind {
+    /// Parcels, not voxels.
+    pub parcels: bool,
+    /// Series were computed, and are of 64 bits.
+    pub computed: bool,
 }
 
-fn series_type(volumes: usize) -> DataType {
-    DataType::FixedSizeList(item(), volumes as i32)
+impl RowKind {
+    /// The schema of series of `volumes` points: key columns, `series`, and `metadata`, which hold the grid.
+    pub fn schema(self, metadata: HashMap<String, String>, volumes: usize) -> SchemaRef {
+        let (names, indices) = KEY_COLUMNS.split_at(NAMES);
+        let mut fields: Vec<Field> =
+            names.iter().map(|name| Field::new(*name, DataType::Utf8, true)).collect();
+        match self.parcels {
+            true => {
+                fields.push(Field::new(PARCEL_COLUMNS[0], DataType::Int32, false));
+                fields.push(Field::new(PARCEL_COLUMNS[1], DataType::Utf8, true));
+            }
+            false => fields.extend(indices.iter().enumerate().map(|(at, name)| {
+                let number = if at == 0 { DataType::UInt32 } else { DataType::UInt16 };
+                Field::new(*name, number, false)
+            })),
+        }
+        let number = if self.computed { DataType::Float64 } else { DataType::Float32 };
+        fields.push(Field::new(SERIES_COLUMN, DataType::FixedSizeList(item(number), volumes as i32), false));
+        Arc::new(Schema::new_with_metadata(fields, metadata))
+    }
+
+    /// The column that rows are sorted by.
+    pub fn sorted_by(self) -> &'static str {
+        if self.parcels { PARCEL_COLUMNS[0] } else { KEY_COLUMNS[NAMES] }
+    }
+
+    /// Bytes of a point of a series.
+    pub fn point_bytes(self) -> usize {
+        if self.computed { 8 } else { 4 }
+    }
 }
 
-fn item() -> Arc<Field> {
-    Arc::new(Field::new_list_field(DataType::Float32, true))
+fn item(number: DataType) -> Arc<Field> {
+    Arc::new(Field::new_list_field(number, true))
+}
+
+/// What the rows of an image are, in their order.
+#[derive(Clone, Debug)]
+pub(crate) enum Rows {
+    /// Voxels by linear index `i + ni·(j + nj·k)`.
+    Voxels(Vec<u32>),
+    /// Parcels of an atlas.
+    Parcels(Arc<Vec<Parcel>>),
+}
+
+impl Rows {
+    pub fn len(&self) -> usize {
+        match self {
+            Self::Voxels(voxels) => voxels.len(),
+            Self::Parcels(parcels) => parcels.len(),
+        }
+    }
+}
+
+/// Series of a batch, row after row.
+#[derive(Debug)]
+pub(crate) enum Series {
+    /// As they were read.
+    Read(Vec<f32>),
+    /// As they were computed.
+    Computed(Vec<f64>),
+    /// They were not asked for.
+    Absent,
 }
 
 /// Builds batches of the columns that are asked for.
 pub(crate) struct RowBuilder {
     schema: SchemaRef,
-    columns: Vec<usize>,
     names: [Option<String>; NAMES],
     shape: [usize; 3],
     volumes: usize,
 }
 
 impl RowBuilder {
-    /// For `image`; `columns` are positions in the full schema, `schema` describes just those.
-    pub fn new(image: &Image, schema: SchemaRef, columns: Vec<usize>) -> Self {
+    /// For rows of `image` on a grid of `shape`; `schema` describes the columns that are asked for.
+    pub fn new(image: &Image, shape: [usize; 3], schema: SchemaRef) -> Self {
         let names = image.keys.values().map(|v| v.map(str::to_owned));
-        Self { schema, columns, names, shape: image.grid.shape, volumes: image.volumes }
+        Self { schema, names, shape, volumes: image.volumes }
     }
 
     /// True when a batch has the series.
     pub fn needs_series(&self) -> bool {
-        self.columns.contains(&SERIES)
+        self.schema.column_with_name(SERIES_COLUMN).is_some()
     }
 
-    /// Rows of `voxels`; `series` is `[voxels.len(), volumes]`, or empty when it was not asked for.
-    pub fn batch(&self, voxels: &[u32], series: Vec<f32>) -> Result<RecordBatch> {
+    /// The rows in `range`, with their series where they were asked for.
+    pub fn batch(&self, rows: &Rows, range: Range<usize>, series: Series) -> Result<RecordBatch> {
+        let count = range.len();
         let mut series = Some(series);
-        let columns: Vec<ArrayRef> =
-            self.columns.iter().map(|at| self.column(*at, voxels, &mut series)).collect::<Result<_>>()?;
-        let options = RecordBatchOptions::new().with_row_count(Some(voxels.len()));
+        let column = |field: &Arc<Field>| match field.name().as_str() {
+            SERIES_COLUMN => self.series(series.take().unwrap_or(Series::Absent)),
+            name => Ok(match KEY_COLUMNS.iter().take(NAMES).position(|known| *known == name) {
+                Some(at) => {
+                    let name = self.names[at].as_deref();
+                    Arc::new(std::iter::repeat_n(name, count).collect::<StringArray>())
+                }
+                None => self.key(name, rows, range.clone()),
+            }),
+        };
+        let columns: Vec<ArrayRef> = self.schema.fields().iter().map(column).collect::<Result<_>>()?;
+        let options = RecordBatchOptions::new().with_row_count(Some(count));
         Ok(RecordBatch::try_new_with_options(Arc::clone(&self.schema), columns, &options)?)
     }
 
-    fn column(&self, at: usize, voxels: &[u32], series: &mut Option<Vec<f32>>) -> Result<ArrayRef> {
+    /// What tells rows of an image apart.
+    fn key(&self, name: &str, rows: &Rows, range: Range<usize>) -> ArrayRef {
         let [ni, nj, _] = self.shape.map(|n| n as u32);
-        let index = |of: &dyn Fn(u32) -> u32| -> ArrayRef {
-            Arc::new(UInt16Array::from_iter_values(voxels.iter().map(|v| of(*v) as u16)))
+        match rows {
+            Rows::Voxels(voxels) => {
+                let voxels = &voxels[range];
+                let index = |of: &dyn Fn(u32) -> u32| -> ArrayRef {
+                    Arc::new(UInt16Array::from_iter_values(voxels.iter().map(|v| of(*v) as u16)))
+                };
+                match name {
+                    "i" => index(&|v| v % ni),
+                    "j" => index(&|v| v / ni % nj),
+                    "k" => index(&|v| v / ni / nj),
+                    _ => Arc::new(UInt32Array::from_iter_values(voxels.iter().copied())),
+                }
+            }
+            Rows::Parcels(parcels) => {
+                let parcels = &parcels[range];
+                match name == PARCEL_COLUMNS[1] {
+                    true => Arc::new(parcels.iter().map(|p| p.name.as_deref()).collect::<StringArray>()),
+                    false => Arc::new(Int32Array::from_iter_values(parcels.iter().map(|p| p.number))),
+                }
+            }
+        }
+    }
+
+    fn series(&self, series: Series) -> Result<ArrayRef> {
+        let (number, values): (DataType, ArrayRef) = match series {
+            Series::Read(values) => (DataType::Float32, Arc::new(Float32Array::from(values))),
+            Series::Computed(values) => (DataType::Float64, Arc::new(Float64Array::from(values))),
+            Series::Absent => (DataType::Float32, Arc::new(Float32Array::from(Vec::<f32>::new()))),
         };
-        Ok(match at {
-            0..NAMES => {
-                let name = self.names[at].as_deref();
-                Arc::new(std::iter::repeat_n(name, voxels.len()).collect::<StringArray>())
-            }
-            VOXEL => Arc::new(UInt32Array::from_iter_values(voxels.iter().copied())),
-            6 => index(&|v| v % ni),
-            7 => index(&|v| v / ni % nj),
-            8 => index(&|v| v / ni / nj),
-            _ => {
-                let values = Arc::new(Float32Array::from(series.take().unwrap_or_default()));
-                Arc::new(FixedSizeListArray::try_new(item(), self.volumes as i32, values, None)?)
-            }
-        })
+        Ok(Arc::new(FixedSizeListArray::try_new(item(number), self.volumes as i32, values, None)?))
     }
 }

@@ -23,7 +23,8 @@ use std::{
 use voxelflow_dataset::{OptionMap, StageError};
 use voxelflow_signal::{CleanSettings, Cleaner};
 use voxelflow_stage::{
-    KEY_COLUMNS, PLACE_COLUMNS, Provenance, RUNS_METADATA_KEY, RunFiles, SERIES_COLUMN, parse_options,
+    KEY_COLUMNS, PARCEL_COLUMNS, PLACE_COLUMNS, Provenance, RUNS_METADATA_KEY, RunFiles, SERIES_COLUMN,
+    parse_options,
 };
 
 /// Name of the operator in the pipeline language.
@@ -132,7 +133,7 @@ fn time_points(schema: &Schema) -> Result<usize> {
     let wrong = |found: String| Error::Column {
         operator: CLEAN,
         column: SERIES_COLUMN,
-        needed: "FixedSizeList<Float32, T>",
+        needed: "FixedSizeList<Float32 or Float64, T>",
         found,
         columns: schema.fields().iter().map(|f| f.name().clone()).collect(),
     };
@@ -140,7 +141,7 @@ fn time_points(schema: &Schema) -> Result<usize> {
         return Err(wrong("which the table lacks".to_owned()));
     };
     match field.data_type() {
-        DataType::FixedSizeList(item, points) if item.data_type() == &DataType::Float32 && *points > 0 => {
+        DataType::FixedSizeList(item, points) if is_cleanable(item.data_type()) && *points > 0 => {
             usize::try_from(*points).map_err(|e| wrong(e.to_string()))
         }
         DataType::List(_) | DataType::LargeList(_) => Err(wrong(
@@ -148,6 +149,11 @@ fn time_points(schema: &Schema) -> Result<usize> {
         )),
         other => Err(wrong(format!("which is {other}"))),
     }
+}
+
+/// Series as they were read, or as they were computed of volumes.
+pub(crate) fn is_cleanable(number: &DataType) -> bool {
+    matches!(number, DataType::Float32 | DataType::Float64)
 }
 
 /// The columns of the input, with the series as cleaning leaves them.
@@ -244,7 +250,8 @@ impl UserDefinedLogicalNodeCore for CleanNode {
         let mut columns: BTreeSet<usize> = output_columns.iter().copied().collect();
         for (index, field) in self.schema.fields().iter().enumerate() {
             let name = field.name().as_str();
-            if name == SERIES_COLUMN || KEY_COLUMNS.contains(&name) || PLACE_COLUMNS.contains(&name) {
+            let keys = [&KEY_COLUMNS[..], &PLACE_COLUMNS, &PARCEL_COLUMNS];
+            if name == SERIES_COLUMN || keys.iter().any(|keys| keys.contains(&name)) {
                 columns.insert(index);
             }
         }

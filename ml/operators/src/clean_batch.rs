@@ -4,17 +4,20 @@ use crate::clean_confounds::{RunCleaner, RunCleaners, Stretch};
 use crate::clean_ledger::note_rows;
 use crate::{Error, NotFinite, Result, SessionStores};
 use arrow::{
-    array::{Array, ArrayRef, BooleanArray, FixedSizeListArray, Float32Array, ListArray, RecordBatch},
+    array::{
+        Array, ArrayRef, ArrowPrimitiveType, AsArray, BooleanArray, FixedSizeListArray, Float32Array,
+        ListArray, RecordBatch,
+    },
     buffer::OffsetBuffer,
     compute::filter_record_batch,
-    datatypes::{DataType, SchemaRef},
+    datatypes::{DataType, FieldRef, Float32Type, Float64Type, SchemaRef},
     util::display::{ArrayFormatter, FormatOptions},
 };
 use datafusion::common::{DataFusionError, internal_datafusion_err, internal_err};
 use std::sync::Arc;
 use voxelflow_dataset::{Finding, Ledger, LedgerNotes};
 use voxelflow_signal::Cleaner;
-use voxelflow_stage::{KEY_COLUMNS, PLACE_COLUMNS, SERIES_COLUMN};
+use voxelflow_stage::{KEY_COLUMNS, PARCEL_COLUMNS, PLACE_COLUMNS, SERIES_COLUMN};
 
 /// How series are cleaned.
 #[derive(Clone, Debug)]
@@ -45,15 +48,17 @@ impl Cleaning {
         }
     }
 
-    /// The type of the series afterwards: of one length if all runs keep as many volumes.
+    /// The type of the series afterwards: Float32, of one length if all runs keep as many volumes.
     pub fn series_type(&self, before: &DataType) -> DataType {
         let kept = match self {
             Self::Alike(run) => Some(run.cleaner.kept()),
             Self::ByRun(cleaners) => cleaners.plan.kept(),
         };
         match (before, kept.and_then(|kept| i32::try_from(kept).ok())) {
-            (DataType::FixedSizeList(item, _), Some(kept)) => DataType::FixedSizeList(Arc::clone(item), kept),
-            (DataType::FixedSizeList(item, _), None) => DataType::List(Arc::clone(item)),
+            (DataType::FixedSizeList(item, _), Some(kept)) => {
+                DataType::FixedSizeList(cleaned_item(item), kept)
+            }
+            (DataType::FixedSizeList(item, _), None) => DataType::List(cleaned_item(item)),
             (other, _) => other.clone(),
         }
     }
@@ -65,6 +70,10 @@ impl Cleaning {
             Self::ByRun(cleaners) => cleaners.of_rows(batch, stores),
         }
     }
+}
+
+fn cleaned_item(item: &FieldRef) -> FieldRef {
+    Arc::new(item.as_ref().clone().with_data_type(DataType::Float32))
 }
 
 /// What is done to a batch.
@@ -117,7 +126,7 @@ impl Work {
         self.with_series(batch, list, cleaned)
     }
 
-    /// Cleans every series; those with NaN or infinity are zero, or as they were.
+    /// Cleans every series, of 32 or 64 bits; those with NaN or infinity are zero, or as they were.
     fn clean_series(
         &self,
         batch: &RecordBatch,
@@ -126,7 +135,27 @@ impl Work {
         notes: &LedgerNotes,
     ) -> Result<Cleaned, DataFusionError> {
         let points = self.cleaning.time_points();
-        let series = values(list, points)?;
+        match list.value_type() {
+            DataType::Float64 => {
+                let series = values::<Float64Type>(list, points, f64::NAN)?;
+                self.clean_values(batch, list, &series, stores, notes)
+            }
+            _ => {
+                let series = values::<Float32Type>(list, points, f32::NAN)?;
+                self.clean_values(batch, list, &series, stores, notes)
+            }
+        }
+    }
+
+    fn clean_values<T: Copy + Into<f64> + Sync>(
+        &self,
+        batch: &RecordBatch,
+        list: &FixedSizeListArray,
+        series: &[T],
+        stores: &SessionStores,
+        notes: &LedgerNotes,
+    ) -> Result<Cleaned, DataFusionError> {
+        let points = self.cleaning.time_points();
         let stretches = self.cleaning.of_rows(batch, stores)?;
         let mut told: Vec<&Arc<RunCleaner>> = Vec::new();
         for (_, run) in &stretches {
@@ -142,7 +171,7 @@ impl Work {
             cleaned.values.resize(start + rows.len() * kept, 0.0);
             let to = &mut cleaned.values[start..];
             let from = &series[rows.start * points..rows.end * points];
-            let report = cleaner.clean_into(from, None, to).map_err(Error::from)?;
+            let report = cleaner.clean_into(from, to).map_err(Error::from)?;
             if self.not_finite == NotFinite::Zero {
                 report.not_finite.iter().for_each(|row| to[row * kept..(row + 1) * kept].fill(0.0));
             }
@@ -179,23 +208,33 @@ impl Work {
     }
 }
 
-/// A copy of the series, `[rows, points]`: zeros where a row has none, NaN where a point is null.
-fn values(list: &FixedSizeListArray, points: usize) -> Result<Vec<f32>, DataFusionError> {
+/// A copy of the series, `[rows, points]`: zeros where a row has none, `missing` where a point is null.
+fn values<N: ArrowPrimitiveType>(
+    list: &FixedSizeListArray,
+    points: usize,
+    missing: N::Native,
+) -> Result<Vec<N::Native>, DataFusionError> {
     // `values` of a sliced list begins at its first row.
-    let items = list.values().as_any().downcast_ref::<Float32Array>();
-    let items = items.ok_or_else(|| internal_datafusion_err!("{SERIES_COLUMN} does not hold Float32"))?;
-    let mut values = items.values().get(..list.len() * points).map(<[f32]>::to_vec).ok_or_else(|| {
-        internal_datafusion_err!("{} values are fewer than {} series of {points}", items.len(), list.len())
-    })?;
+    let items = list.values().as_primitive_opt::<N>();
+    let items =
+        items.ok_or_else(|| internal_datafusion_err!("{SERIES_COLUMN} does not hold {}", N::DATA_TYPE))?;
+    let mut values =
+        items.values().get(..list.len() * points).map(<[N::Native]>::to_vec).ok_or_else(|| {
+            internal_datafusion_err!(
+                "{} values are fewer than {} series of {points}",
+                items.len(),
+                list.len()
+            )
+        })?;
     if items.null_count() > 0 {
-        values.iter_mut().enumerate().filter(|(n, _)| items.is_null(*n)).for_each(|(_, x)| *x = f32::NAN);
+        values.iter_mut().enumerate().filter(|(n, _)| items.is_null(*n)).for_each(|(_, x)| *x = missing);
     }
     if list.null_count() > 0 {
         values
             .chunks_exact_mut(points)
             .enumerate()
             .filter(|(row, _)| list.is_null(*row))
-            .for_each(|(_, series)| series.fill(0.0));
+            .for_each(|(_, series)| series.fill(N::default_value()));
     }
     Ok(values)
 }
@@ -206,6 +245,7 @@ fn describe(batch: &RecordBatch, row: usize) -> String {
     let keys: Vec<String> = KEY_COLUMNS
         .iter()
         .chain(&PLACE_COLUMNS)
+        .chain(&PARCEL_COLUMNS)
         .filter_map(|name| Some((name, batch.column_by_name(name)?)))
         .filter(|(_, column)| column.is_valid(row))
         .filter_map(|(name, column)| {

@@ -3,6 +3,7 @@
 //! The work of a batch is spread over the rayon pool from a blocking thread, so that the threads that move
 //! batches stay free.
 
+use crate::clean::is_cleanable;
 use crate::clean_batch::{Cleaning, Work};
 use crate::clean_confounds::{RunCleaners, RunConfounds};
 use crate::{Error, NotFinite, SessionStores};
@@ -68,7 +69,7 @@ impl CleanExec {
         let columns = input.schema();
         let series = columns.index_of(SERIES_COLUMN)?;
         let fits = matches!(columns.field(series).data_type(), DataType::FixedSizeList(item, points)
-            if item.data_type() == &DataType::Float32 && usize::try_from(*points) == Ok(cleaning.time_points()));
+            if is_cleanable(item.data_type()) && usize::try_from(*points) == Ok(cleaning.time_points()));
         if !fits {
             let found = columns.field(series).data_type();
             return internal_err!("series of {} points are cleaned, not {found}", cleaning.time_points());

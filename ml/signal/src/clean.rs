@@ -5,7 +5,7 @@ mod history;
 use crate::{
     CleanSettings, Confounds, Error, Filter, Regressors, Result, SampleMask, Standardize,
     cosine::drifts,
-    lanes::{LANES, Lanes, add, store},
+    lanes::{LANES, Lanes, store},
     preparation::{Preparation, Workspace},
     standardize::{standardize, zscore_one},
 };
@@ -177,7 +177,7 @@ impl Cleaner {
         Ok(gather(tasks.map_init(Workspace::default, |work, (task, rows)| {
             let mut report = CleanReport::default();
             for (number, rows) in rows.chunks_mut(LANES * t).enumerate() {
-                let found = self.clean_block(rows, &[0.0; LANES], work);
+                let found = self.clean_block(rows, work);
                 for (lane, row) in rows.chunks_exact_mut(t).enumerate() {
                     report.note(found[lane], (task * BLOCKS_PER_TASK + number) * LANES + lane);
                     self.finish(found[lane], &work.block, lane, row);
@@ -189,22 +189,17 @@ impl Cleaner {
 
     /// Cleans `series`, `[n, time_points]` row-major, into `cleaned`, `[n, kept]`, in parallel.
     ///
-    /// With a `baseline`, `[n]`, the series are what it lacks: it is added to them in f64, which keeps the digits of
-    /// series that vary little about a large mean.
+    /// Series that were computed are better given as f64: a smoothed one varies by so little of its mean that rounding
+    /// it to float32 shows in the fifth digit of a z-score.
     ///
     /// # Errors
-    /// A length that is no multiple of `time_points`, or another number of series in `cleaned` or `baseline`.
-    pub fn clean_into(
+    /// A length that is no multiple of `time_points`, or another number of series in `cleaned`.
+    pub fn clean_into<T: Copy + Into<f64> + Sync>(
         &self,
-        series: &[f32],
-        baseline: Option<&[f64]>,
+        series: &[T],
         cleaned: &mut [f32],
     ) -> Result<CleanReport> {
         let (t, kept) = (self.whole_series(series.len())?, self.kept());
-        if let Some(odd) = baseline.map(<[f64]>::len).filter(|n| *n != series.len() / t) {
-            let expected = format!("one per series, {}", series.len() / t);
-            return Err(Error::Shape { what: "baseline", found: odd, expected });
-        }
         if cleaned.len() != series.len() / t * kept {
             let expected = format!("{} series of {kept} kept volumes", series.len() / t);
             return Err(Error::Shape { what: "cleaned series", found: cleaned.len(), expected });
@@ -215,16 +210,13 @@ impl Cleaner {
             let mut report = CleanReport::default();
             let blocks = from.chunks(LANES * t).zip(to.chunks_mut(LANES * kept)).enumerate();
             for (number, (from, to)) in blocks {
-                let first = (task * BLOCKS_PER_TASK + number) * LANES;
-                let baseline =
-                    |lane: usize| baseline.map_or(0.0, |b| b.get(first + lane).copied().unwrap_or(0.0));
-                let baseline: Lanes = std::array::from_fn(baseline);
-                let found = self.clean_block(from, &baseline, work);
+                let found = self.clean_block(from, work);
                 for (lane, row) in to.chunks_exact_mut(kept).enumerate() {
                     for (x, volume) in row.iter_mut().zip(self.mask.indices()) {
-                        *x = (f64::from(from[lane * t + volume]) + baseline[lane]) as f32;
+                        let value: f64 = from[lane * t + volume].into();
+                        *x = value as f32;
                     }
-                    report.note(found[lane], first + lane);
+                    report.note(found[lane], (task * BLOCKS_PER_TASK + number) * LANES + lane);
                     self.finish(found[lane], &work.block, lane, row);
                 }
             }
@@ -232,16 +224,13 @@ impl Cleaner {
         })))
     }
 
-    /// Cleans up to [`LANES`] rows, each on top of its baseline; the result is in the workspace.
-    fn clean_block(&self, rows: &[f32], baseline: &Lanes, work: &mut Workspace) -> [Row; LANES] {
+    /// Cleans up to [`LANES`] rows; the result is in the workspace.
+    fn clean_block<T: Copy + Into<f64>>(&self, rows: &[T], work: &mut Workspace) -> [Row; LANES] {
         let mut lanes = [&[][..]; LANES];
         let count = lanes.iter_mut().zip(rows.chunks_exact(self.time_points())).map(|(l, r)| *l = r).count();
         let mut found = [Row::Varying; LANES];
         found.iter_mut().zip(&lanes[..count]).for_each(|(kind, row)| *kind = self.inspect(row));
         self.preparation.load(&lanes[..count], &mut work.block);
-        if baseline.iter().any(|b| *b != 0.0) {
-            add(&mut work.block, baseline);
-        }
         let original_mean = self.preparation.run(work);
         let block = &mut work.block;
         if let Some(regressors) = &self.regressors {
@@ -252,13 +241,14 @@ impl Cleaner {
     }
 
     /// Looks at the kept volumes of a row.
-    fn inspect(&self, row: &[f32]) -> Row {
+    fn inspect<T: Copy + Into<f64>>(&self, row: &[T]) -> Row {
         let kept = self.mask.indices();
-        let first = row[kept[0]];
+        let first: f64 = row[kept[0]].into();
         let (mut finite, mut constant) = (true, true);
         for volume in kept {
-            finite &= row[*volume].is_finite();
-            constant &= row[*volume] == first;
+            let value: f64 = row[*volume].into();
+            finite &= value.is_finite();
+            constant &= value == first;
         }
         match (finite, constant) {
             (false, _) => Row::NotFinite,

@@ -23,6 +23,36 @@ impl Grid {
         std::array::from_fn(|axis| (0..3).map(|row| self.affine[row][axis].powi(2)).sum::<f64>().sqrt())
     }
 
+    /// The grid of voxels of these sizes, in millimetres along the world's x, y, z, that holds this one: as
+    /// `nilearn.image.resample_img` makes of a 3×3 `target_affine`.
+    ///
+    /// # Errors
+    /// Sizes that are none, and grids that would have none or too many voxels.
+    pub fn with_voxel_sizes(&self, sizes: [f64; 3]) -> Result<Self> {
+        let refuse = |reason: String| Err(Error::Setting { setting: "target", reason });
+        if !sizes.iter().all(|size| size.is_finite() && *size > 0.0) {
+            return refuse(format!("{sizes:?} mm are no voxel sizes; give millimetres over 0"));
+        }
+        let last = self.shape.map(|n| n.saturating_sub(1) as f64);
+        let (mut shape, mut affine) = ([0; 3], [[0.0; 4]; 4]);
+        affine[3][3] = 1.0;
+        for row in 0..3 {
+            // Each end of an axis is reached at one of its two corners.
+            let reach = (0..3).map(|axis| self.affine[row][axis] * last[axis]);
+            let (below, above) =
+                reach.fold((0.0, 0.0), |(low, high), x| (low + f64::min(x, 0.0), high + f64::max(x, 0.0)));
+            // What rounding adds must not become a slice.
+            let voxels = ((above - below) / sizes[row] - 1e-9).ceil();
+            if !(voxels.is_finite() && voxels < f64::from(u16::MAX)) {
+                return refuse(format!("voxels of {sizes:?} mm make a grid of over 65,535 voxels a side"));
+            }
+            shape[row] = voxels as usize + 1;
+            affine[row][row] = sizes[row];
+            affine[row][3] = below + self.affine[row][3];
+        }
+        Ok(Self { shape, affine })
+    }
+
     /// From voxels of `target` to voxels of this grid: the matrix `A` and the offset `b` of `A·(i, j, k) + b`.
     ///
     /// # Errors
@@ -96,6 +126,24 @@ mod tests {
             assert!((back - voxel[r]).abs() < 1e-12);
         }
         assert!((grid.voxel_sizes()[0] - (4.0f64 + 0.04).sqrt()).abs() < 1e-15);
+    }
+
+    /// Values of nilearn 0.14: `resample_img(image, target_affine=numpy.diag(sizes))`.
+    #[test]
+    fn a_grid_of_other_voxels_holds_the_whole_image() {
+        let affine =
+            [[-2.0, 0.3, 0.1, 90.0], [0.2, 2.1, -0.4, -126.0], [0.0, 0.5, 3.0, -72.0], [0.0, 0.0, 0.0, 1.0]];
+        let grid = Grid { shape: [10, 12, 8], affine }.with_voxel_sizes([3.0, 2.5, 4.0]).unwrap();
+        assert_eq!(grid.shape, [9, 13, 8]);
+        let expected =
+            [[3.0, 0.0, 0.0, 72.0], [0.0, 2.5, 0.0, -128.8], [0.0, 0.0, 4.0, -72.0], [0.0, 0.0, 0.0, 1.0]];
+        for (a, b) in grid.affine.iter().flatten().zip(expected.iter().flatten()) {
+            assert!((a - b).abs() < 1e-12, "{grid:?}");
+        }
+        for sizes in [[0.0, 1.0, 1.0], [1.0, f64::NAN, 1.0], [1.0, 1.0, 1e-9]] {
+            let e = Grid { shape: [10, 12, 8], affine }.with_voxel_sizes(sizes).unwrap_err();
+            assert_eq!(e.setting(), Some("target"));
+        }
     }
 
     #[test]

@@ -10,6 +10,7 @@
 use crate::{
     Error, Grid, ResampleReport, Resampler, Result, SmoothScratch, Smoother, Volume, parcels::Parcellation,
 };
+use rayon::prelude::*;
 use std::sync::Arc;
 
 /// The steps for the volumes of one grid.
@@ -42,10 +43,23 @@ pub struct VolumeScratch {
 pub struct VolumeReport {
     /// What resampling found.
     pub resampled: ResampleReport,
-    /// Voxels that were not finite when the volume was smoothed; 0 without smoothing.
+    /// Voxels that were not finite when the volume was smoothed, and counted as 0; none without smoothing.
     pub not_finite_when_smoothed: usize,
     /// Voxels of parcels that were not finite, or values of voxels that are not.
     pub not_finite: usize,
+}
+
+impl std::iter::Sum for VolumeReport {
+    fn sum<I: Iterator<Item = Self>>(reports: I) -> Self {
+        reports.fold(Self::default(), |a, b| Self {
+            resampled: ResampleReport {
+                outside: a.resampled.outside + b.resampled.outside,
+                not_finite: a.resampled.not_finite + b.resampled.not_finite,
+            },
+            not_finite_when_smoothed: a.not_finite_when_smoothed + b.not_finite_when_smoothed,
+            not_finite: a.not_finite + b.not_finite,
+        })
+    }
 }
 
 impl VolumePlan {
@@ -94,6 +108,11 @@ impl VolumePlan {
         self.check()
     }
 
+    /// The grid of volumes as they come.
+    pub fn source(&self) -> &Grid {
+        &self.source
+    }
+
     /// The grid of volumes after resampling.
     pub fn grid(&self) -> &Grid {
         self.resampler.as_ref().map_or(&self.source, Resampler::target)
@@ -110,9 +129,7 @@ impl VolumePlan {
 
     /// Turns a volume of the source's grid into `values`, `[values()]`.
     ///
-    /// Values are f64. Where they are kept as float32 until a series is whole, keep their differences from a baseline,
-    /// as the first volume's values, which [`crate::Cleaner::clean_into`] adds again: a smoothed series varies by so
-    /// little of its mean that rounding it to float32 shows in the fifth digit of a z-score.
+    /// Values are f64, and [`crate::Cleaner::clean_into`] takes them so.
     ///
     /// # Errors
     /// Slices of other sizes.
@@ -157,6 +174,42 @@ impl VolumePlan {
         }
         report.not_finite = values.iter().filter(|x| !x.is_finite()).count();
         Ok(report)
+    }
+
+    /// Turns `volumes`, `[n, voxels of the source]` row-major, into `values`, `[n, values()]`, in parallel: each
+    /// scratch is one thread's, which works on as many volumes as the others.
+    ///
+    /// # Errors
+    /// Slices of other sizes, or no scratch.
+    pub fn apply_all(
+        &self,
+        volumes: &[f32],
+        values: &mut [f64],
+        scratches: &mut [VolumeScratch],
+    ) -> Result<VolumeReport> {
+        let (size, taken) = (self.source.voxels().max(1), self.values().max(1));
+        let count = volumes.len() / size;
+        if !volumes.len().is_multiple_of(size) || scratches.is_empty() {
+            let expected = format!("whole volumes of {size} voxels, and a thread for them");
+            return Err(Error::Shape { what: "volumes", found: volumes.len(), expected });
+        }
+        if values.len() != count * taken {
+            let expected = (count * taken).to_string();
+            return Err(Error::Shape { what: "values", found: values.len(), expected });
+        }
+        let share = count.div_ceil(scratches.len()).max(1);
+        let shares = volumes.par_chunks(share * size).zip(values.par_chunks_mut(share * taken));
+        let one_share = |((volumes, values), scratch): ((&[f32], &mut [f64]), &mut VolumeScratch)| {
+            let each = volumes.chunks_exact(size).zip(values.chunks_exact_mut(taken));
+            each.map(|(volume, values)| self.apply(volume, values, scratch)).sum::<Result<VolumeReport>>()
+        };
+        shares.zip(scratches.par_iter_mut()).map(one_share).sum()
+    }
+
+    /// Bytes of a scratch: what a thread needs beside the volume and its values.
+    pub fn scratch_bytes(&self) -> usize {
+        let resampled = self.resampler.as_ref().map_or(0, |_| 8 * self.source.voxels());
+        8 * self.grid().voxels() + resampled
     }
 
     /// Brings the smoother to the grid and refuses what is not of it.
@@ -211,6 +264,21 @@ mod tests {
             plan.apply(&volume, &mut values, &mut VolumeScratch::default()).unwrap();
             assert_eq!(values, by_hand);
             assert!(plan.apply(&volume[1..], &mut values, &mut VolumeScratch::default()).is_err());
+            // Five volumes on two or on seven threads, the last of which have none.
+            let run: Vec<f32> = (0..5).flat_map(|t| volume.iter().map(move |x| x + t as f32)).collect();
+            let mut one_by_one = vec![0.0; 5 * plan.values()];
+            for (volume, values) in run.chunks(216).zip(one_by_one.chunks_mut(plan.values())) {
+                plan.apply(volume, values, &mut VolumeScratch::default()).unwrap();
+            }
+            for threads in [2, 7] {
+                let (mut scratches, mut all) =
+                    (vec![VolumeScratch::default(); threads], vec![0.0; one_by_one.len()]);
+                plan.apply_all(&run, &mut all, &mut scratches).unwrap();
+                assert_eq!(all, one_by_one);
+                assert!(plan.apply_all(&run[1..], &mut all, &mut scratches).is_err());
+                assert!(plan.apply_all(&run, &mut all[1..], &mut scratches).is_err());
+                assert!(plan.apply_all(&run, &mut all, &mut []).is_err());
+            }
         }
     }
 

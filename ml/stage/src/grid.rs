@@ -13,7 +13,10 @@ pub const GRID_METADATA_KEY: &str = "voxelflow.grid";
 /// Columns that say where a row comes from: five nullable strings, `voxel` (UInt32, linear index
 /// `i + ni·(j + nj·k)`) and `i`, `j`, `k` (UInt16).
 pub const KEY_COLUMNS: [&str; 9] = ["subject", "session", "task", "run", "space", "voxel", "i", "j", "k"];
-/// The column of time courses, `FixedSizeList<Float32, T>`.
+/// Columns of a table of parcels in the place of `voxel`, `i`, `j`, `k`: the parcel's number in its atlas (Int32), and
+/// its name, where one is known.
+pub const PARCEL_COLUMNS: [&str; 2] = ["parcel", "parcel_name"];
+/// The column of time courses, `FixedSizeList<Float32, T>`; `Float64` where volumes were computed and not cleaned yet.
 pub const SERIES_COLUMN: &str = "series";
 
 /// A volume grid and what is known of the series on it.

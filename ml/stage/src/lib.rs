@@ -7,6 +7,7 @@
 //!                              ▼ other ranks                  └─► Model::apply("encode", series)
 //! ```
 
+mod atlas;
 mod error;
 mod estimator;
 mod feed;
@@ -18,10 +19,11 @@ mod run_files;
 mod series_origin;
 mod settings;
 
+pub use atlas::{ATLAS_METADATA_KEY, Atlas, AtlasKind};
 pub use error::{Error, Result};
 pub use estimator::{Estimator, Fitted, Gang, ProgressSink, StageKind};
 pub use feed::{MemoryFeed, SeriesFeed};
-pub use grid::{GRID_METADATA_KEY, Grid, KEY_COLUMNS, SERIES_COLUMN};
+pub use grid::{GRID_METADATA_KEY, Grid, KEY_COLUMNS, PARCEL_COLUMNS, SERIES_COLUMN};
 pub use history::{EpochRecord, History, StepRecord};
 pub use model::{LayerFilters, Model, ModelFunction};
 pub use options::{Options, nearest, parse_options};

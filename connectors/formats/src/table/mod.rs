@@ -4,6 +4,7 @@
 //! ```text
 //!  *.tsv  ──► Table (text, every line numbered) ──► Confounds   all numbers
 //!                                               └─► Events      onset, duration, trial_type
+//!  *.tsv, *.txt ──► ParcelNames               names of an atlas
 //!  *.txt  ──► lines of numbers ──► EvFile, MovementRegressors, UnnamedColumns
 //!  *.bval, *.bvec ──► lines of numbers ──► Gradients
 //! ```
@@ -17,6 +18,7 @@ mod events;
 mod gradients;
 mod movement;
 mod number_lines;
+mod parcel_names;
 mod tsv;
 mod unnamed;
 
@@ -25,5 +27,6 @@ pub use ev::{EvEvent, EvFile};
 pub use events::{Event, Events};
 pub use gradients::Gradients;
 pub use movement::MovementRegressors;
+pub use parcel_names::ParcelNames;
 pub use tsv::Table;
 pub use unnamed::UnnamedColumns;

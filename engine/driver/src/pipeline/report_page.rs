@@ -4,7 +4,8 @@ use super::{OutcomeNote, run::Runner};
 use crate::{Error, Result, clock};
 use arrow::{
     array::{Array, AsArray, RecordBatch},
-    datatypes::Float32Type,
+    compute::cast,
+    datatypes::{DataType, Float32Type},
     util::display::array_value_to_string,
 };
 use serde_json::Value;
@@ -180,7 +181,9 @@ fn example(
     if list.is_null(row) {
         return Ok(None);
     }
-    let series = list.value(row).as_primitive::<Float32Type>().values().to_vec();
+    // Series that were computed of volumes and not cleaned are of 64 bits.
+    let Ok(series) = cast(&list.value(row), &DataType::Float32) else { return Ok(None) };
+    let series = series.as_primitive::<Float32Type>().values().to_vec();
     let reconstruction = model.apply("reconstruct", &series)?;
     let r = pearson_r(&series, &reconstruction, series.len());
     let r = r.ok().and_then(|r| r.first().copied()).map_or(f64::NAN, f64::from);

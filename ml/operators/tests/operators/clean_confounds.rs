@@ -129,7 +129,7 @@ fn expected(voxel: u32, run: &RunFiles) -> Vec<f32> {
     let confounds = select_confounds(&table, &[], &motion()).unwrap();
     let cleaner = Cleaner::try_with_confounds(&CleanSettings::default(), Some(2.0), &confounds).unwrap();
     let mut cleaned = vec![0.0; cleaner.kept()];
-    cleaner.clean_into(&series(voxel), None, &mut cleaned).unwrap();
+    cleaner.clean_into(&series(voxel), &mut cleaned).unwrap();
     cleaned
 }
 
