@@ -18,6 +18,7 @@ mod deploy;
 mod design;
 mod example_01;
 mod example_02;
+mod import_memory;
 mod import_resume;
 mod layers;
 mod masker;
