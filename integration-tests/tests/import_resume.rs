@@ -173,9 +173,10 @@ fn an_import_survives_kills_at_any_moment() {
     let mut seed = given.unwrap_or_else(|| RandomState::new().build_hasher().finish());
     println!("VOXELFLOW_SEED={seed}; an undisturbed import takes {:?}", import.takes);
     let (mut kills, mut taken, mut ended) = (0, 0, 0);
+    let mut span = import.takes;
     while kills < KILLS {
         let mut child = import.start("out");
-        let moment = Instant::now() + import.takes * random(&mut seed, 1000) as u32 / 1000;
+        let moment = Instant::now() + span * random(&mut seed, 1000) as u32 / 1000;
         thread::sleep(moment.saturating_duration_since(Instant::now()));
         if child.try_wait().unwrap().is_none() {
             child.kill().unwrap();
@@ -187,6 +188,8 @@ fn an_import_survives_kills_at_any_moment() {
         }
         taken += taken_over(child);
         ended += 1;
+        // It came too late; the machine may have been slower when the undisturbed import was timed.
+        span = span * 9 / 10;
         import.is_as_undisturbed("out");
         fs::remove_dir_all(import.out("out")).unwrap();
     }
