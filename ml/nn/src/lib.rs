@@ -10,6 +10,7 @@
 
 pub mod checkpoint;
 mod device;
+mod kernels;
 pub mod layers;
 pub mod models;
 mod objective;

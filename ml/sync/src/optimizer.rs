@@ -1,17 +1,18 @@
 //! The update rules over a flat range of parameters: what a shard of the parameter service, or a rank of a
 //! ring, applies to its share once the mean gradient of a round is known.
 //!
-//! Every rule is one pass over slices of equal length, so the compiler turns it into vector instructions.
+//! Every rule is one pass over slices of equal length, so the compiler turns it into vector instructions. Blocks of
+//! them go in parallel; no element knows of another, so the number of threads changes no bit.
+
+mod rule;
 
 use crate::{Error, OptimizerKind, OptimizerSettings, OptimizerState, Rank, Reduction, Result};
+use rayon::prelude::*;
+use rule::Rule;
 use std::ops::Range;
 
-/// Elements of a gradient that are copied at once: they stay in the nearest cache.
-const CHUNK: usize = 4096;
-
-/// Elements that fill vector registers.
-const LANES: usize = 8;
-type Lanes = [f32; LANES];
+/// Elements that one thread works on at once: those of all arrays stay in a near cache.
+const BLOCK: usize = 4096;
 
 /// An update rule and its memory for `n` parameters.
 #[derive(Clone, Debug)]
@@ -72,10 +73,14 @@ impl Optimizer {
     /// Ends a round: one step with `gradient` `[n]`, summed over `samples`, which becomes what the rule took; none
     /// without samples.
     pub fn apply(&mut self, parameters: &mut [f32], gradient: &mut [f32], samples: u64) {
-        if samples > 0 {
-            reduce(self.settings.reduction, gradient, samples);
-            self.step(parameters, gradient);
+        if samples == 0 {
+            return;
         }
+        let reduction = self.settings.reduction;
+        self.step_blocks(parameters, gradient.par_chunks_mut(BLOCK), |rule, w, g, memory| {
+            reduce(reduction, g, samples);
+            rule.step(w, g, memory);
+        });
     }
 
     /// As [`Self::apply`], of a `gradient` that stays as it is: no more of it is copied at once than a cache holds.
@@ -83,104 +88,67 @@ impl Optimizer {
         if samples == 0 {
             return;
         }
-        self.steps += 1;
-        let mut reduced = [0.0; CHUNK];
-        for start in (0..parameters.len()).step_by(CHUNK) {
-            let range = start..parameters.len().min(start + CHUNK);
-            let reduced = &mut reduced[..range.len()];
-            reduced.copy_from_slice(&gradient[range.clone()]);
-            reduce(self.settings.reduction, reduced, samples);
-            self.step_in_place(range.clone(), &mut parameters[range], reduced);
-        }
+        let reduction = self.settings.reduction;
+        self.step_blocks(parameters, gradient.par_chunks(BLOCK), |rule, w, g, memory| {
+            let mut reduced = [0.0; BLOCK];
+            let reduced = &mut reduced[..g.len()];
+            reduced.copy_from_slice(g);
+            reduce(reduction, reduced, samples);
+            rule.step(w, reduced, memory);
+        });
     }
 
     /// Applies one step to `parameters` `[n]` with the reduced `gradient` `[n]` of a round (see [`reduce`]).
     pub fn step(&mut self, parameters: &mut [f32], gradient: &[f32]) {
+        self.step_blocks(parameters, gradient.par_chunks(BLOCK), |rule, w, g, memory| {
+            rule.step(w, g, memory)
+        });
+    }
+
+    /// One step in place, block by block, in parallel: the rule, the block's parameters, its gradient, its memory.
+    fn step_blocks<G: IndexedParallelIterator>(
+        &mut self,
+        parameters: &mut [f32],
+        gradient: G,
+        step: impl Fn(Rule, &mut [f32], G::Item, [&mut [f32]; 2]) + Sync + Send,
+    ) {
         self.steps += 1;
-        self.step_in_place(0..parameters.len(), parameters, gradient);
+        let rule = Rule::of(&self.settings, self.steps);
+        let n = parameters.len();
+        let memory = blocks_mut(&mut self.first, n).zip(blocks_mut(&mut self.second, n));
+        let blocks = parameters.par_chunks_mut(BLOCK).zip(gradient).zip(memory);
+        blocks.for_each(|((w, g), (first, second))| step(rule, w, g, [first, second]));
     }
 
-    /// The parameters `range` of a step; slices are those of the range.
-    fn step_in_place(&mut self, range: Range<usize>, parameters: &mut [f32], gradient: &[f32]) {
-        let rates = Rates::of(&self.settings, self.steps);
-        let weights = parameters.iter_mut().zip(gradient);
-        let kind = self.settings.optimizer;
-        if kind == OptimizerKind::Sgd {
-            weights.for_each(|(w, g)| *w = rates.sgd(*w, *g));
-            return;
-        }
-        if kind == OptimizerKind::Adagrad {
-            let (w, w_rest) = parameters.as_chunks_mut();
-            let (g, g_rest) = gradient.as_chunks();
-            let (s, s_rest) = self.first[range].as_chunks_mut();
-            w.iter_mut().zip(g).zip(s).for_each(|((w, g), s)| (*w, *s) = rates.adagrad_lanes(w, g, s));
-            let rest = w_rest.iter_mut().zip(g_rest).zip(s_rest);
-            return rest.for_each(|((w, g), s)| (*w, *s) = rates.adagrad(*w, *g, *s));
-        }
-        let both = weights.zip(&mut self.first[range.clone()]);
-        match kind {
-            OptimizerKind::Sgd | OptimizerKind::Adagrad => {}
-            OptimizerKind::Momentum => both.for_each(|((w, g), v)| (*w, *v) = rates.heavy_ball(*w, *g, *v)),
-            OptimizerKind::Nesterov => both.for_each(|((w, g), v)| (*w, *v) = rates.nesterov(*w, *g, *v)),
-            OptimizerKind::Adam => {
-                let all = both.zip(&mut self.second[range]);
-                all.for_each(|(((w, g), m), v)| (*w, *m, *v) = rates.adam(*w, *g, *m, *v));
-            }
-        }
+    /// A step from (`of`, `from`) to (`self`, `into`), which keeps both: what was is read once, what will be is written
+    /// once. `reduced` makes of the parameters of a range, and of what `gradient` holds there, what the rule takes.
+    /// `self` becomes the same rule as `of`, one step later.
+    pub(crate) fn step_from(
+        &mut self,
+        of: &Self,
+        (from, into): (&[f32], &mut [f32]),
+        gradient: &mut [f32],
+        reduced: impl Fn(Range<usize>, &[f32], &mut [f32]) + Sync + Send,
+    ) {
+        self.follow(of);
+        let rule = Rule::of(&self.settings, self.steps);
+        let n = from.len();
+        let memory = blocks_mut(&mut self.first, n).zip(blocks_mut(&mut self.second, n));
+        let was = blocks(&of.first, n).zip(blocks(&of.second, n));
+        let weights =
+            into.par_chunks_mut(BLOCK).zip(from.par_chunks(BLOCK)).zip(gradient.par_chunks_mut(BLOCK));
+        weights.zip(memory.zip(was)).enumerate().for_each(|(i, (((into, from), g), (memory, was)))| {
+            reduced(i * BLOCK..i * BLOCK + g.len(), from, g);
+            rule.step_between((from, g, [was.0, was.1]), (into, [memory.0, memory.1]));
+        });
     }
 
-    /// Makes room for [`Self::step_range`]: the same rule and as many parameters as `of`, one step later.
-    pub(crate) fn follow(&mut self, of: &Self) {
+    /// Makes room for a step from `of`: the same rule and as many parameters, one step later.
+    fn follow(&mut self, of: &Self) {
         self.settings = of.settings.clone();
         self.first.resize(of.first.len(), 0.0);
         self.second.resize(of.second.len(), 0.0);
         self.steps = of.steps + 1;
-    }
-
-    /// The parameters `range` of a step from (`of`, `from`) to (`self`, `into`), which keeps both: what was is read
-    /// once, what will be is written once. Slices are those of the range; `self` must [`Self::follow`] `of`.
-    pub(crate) fn step_range(
-        &mut self,
-        of: &Self,
-        range: Range<usize>,
-        (from, gradient): (&[f32], &[f32]),
-        into: &mut [f32],
-    ) {
-        let rates = Rates::of(&self.settings, self.steps);
-        let weights = into.iter_mut().zip(from.iter().zip(gradient));
-        let kind = self.settings.optimizer;
-        if kind == OptimizerKind::Sgd {
-            weights.for_each(|(to, (w, g))| *to = rates.sgd(*w, *g));
-            return;
-        }
-        if kind == OptimizerKind::Adagrad {
-            let (into, into_rest) = into.as_chunks_mut();
-            let (w, w_rest) = from.as_chunks();
-            let (g, g_rest) = gradient.as_chunks();
-            let (s_into, s_into_rest) = self.first[range.clone()].as_chunks_mut();
-            let (s, s_rest) = of.first[range].as_chunks();
-            let lanes = into.iter_mut().zip(s_into).zip(w.iter().zip(g).zip(s));
-            lanes.for_each(|((to, s_to), ((w, g), s))| (*to, *s_to) = rates.adagrad_lanes(w, g, s));
-            let rest = into_rest.iter_mut().zip(s_into_rest).zip(w_rest.iter().zip(g_rest).zip(s_rest));
-            return rest.for_each(|((to, s_to), ((w, g), s))| (*to, *s_to) = rates.adagrad(*w, *g, *s));
-        }
-        let first = self.first[range.clone()].iter_mut().zip(&of.first[range.clone()]);
-        let both = weights.zip(first);
-        match kind {
-            OptimizerKind::Sgd | OptimizerKind::Adagrad => {}
-            OptimizerKind::Momentum => {
-                both.for_each(|((to, (w, g)), (v_to, v))| (*to, *v_to) = rates.heavy_ball(*w, *g, *v));
-            }
-            OptimizerKind::Nesterov => {
-                both.for_each(|((to, (w, g)), (v_to, v))| (*to, *v_to) = rates.nesterov(*w, *g, *v));
-            }
-            OptimizerKind::Adam => {
-                let second = self.second[range.clone()].iter_mut().zip(&of.second[range]);
-                both.zip(second).for_each(|(((to, (w, g)), (m_to, m)), (v_to, v))| {
-                    (*to, *m_to, *v_to) = rates.adam(*w, *g, *m, *v);
-                });
-            }
-        }
     }
 
     /// What the rule takes of a sum of gradients.
@@ -233,77 +201,17 @@ pub fn compensate_delay(lambda: f32, gradient: &mut [f32], now: &[f32], read: &[
     }
 }
 
-/// The constants of one step; its rules, element by element, so that a step in place and one into another buffer
-/// round alike.
-#[derive(Clone, Copy)]
-struct Rates {
-    learning_rate: f32,
-    epsilon: f32,
-    momentum: f32,
-    beta_2: f32,
-    /// Adam: γ/(1 − β₁ᵗ).
-    corrected_rate: f32,
-    /// Adam: √(1 − β₂ᵗ).
-    corrected_root: f32,
+/// The blocks of `n` values, or as many empty ones of a vector that the rule does not have.
+fn blocks(values: &[f32], n: usize) -> impl IndexedParallelIterator<Item = &[f32]> {
+    let block = move |i: usize| values.get(i * BLOCK..).map(|rest| &rest[..BLOCK.min(rest.len())]);
+    (0..n.div_ceil(BLOCK)).into_par_iter().map(move |i| block(i).unwrap_or_default())
 }
 
-impl Rates {
-    fn of(settings: &OptimizerSettings, step: u64) -> Self {
-        let OptimizerSettings { learning_rate, epsilon, momentum, beta_2, .. } = *settings;
-        // The bias corrections are powers close to 1: f64 keeps their difference from 1 exact enough.
-        let power = i32::try_from(step).unwrap_or(i32::MAX);
-        let first_correction = 1.0 - f64::from(momentum).powi(power);
-        let second_correction = 1.0 - f64::from(beta_2).powi(power);
-        Self {
-            learning_rate,
-            epsilon,
-            momentum,
-            beta_2,
-            corrected_rate: (f64::from(learning_rate) / first_correction) as f32,
-            corrected_root: second_correction.sqrt() as f32,
-        }
-    }
-
-    /// `w −= γ·g`.
-    fn sgd(&self, w: f32, g: f32) -> f32 {
-        w - self.learning_rate * g
-    }
-
-    /// `G += g²; w −= γ·g/(√G + ε)` (Duchi, Hazan and Singer 2011, diagonal form).
-    fn adagrad(&self, w: f32, g: f32, sum: f32) -> (f32, f32) {
-        let sum = sum + g * g;
-        (w - self.learning_rate * g / (sum.sqrt() + self.epsilon), sum)
-    }
-
-    /// As [`Self::adagrad`], element by element to the same bits. Roots in a loop of their own become vector instructions,
-    /// which takes half the time; in a loop over slices of any length they do not.
-    fn adagrad_lanes(&self, w: &Lanes, g: &Lanes, sum: &Lanes) -> (Lanes, Lanes) {
-        let (mut w, mut sum, mut root) = (*w, *sum, [0.0; LANES]);
-        sum.iter_mut().zip(g).for_each(|(sum, g)| *sum += g * g);
-        root.iter_mut().zip(&sum).for_each(|(root, sum)| *root = sum.sqrt());
-        let weights = w.iter_mut().zip(g).zip(&root);
-        weights.for_each(|((w, g), root)| *w -= self.learning_rate * g / (root + self.epsilon));
-        (w, sum)
-    }
-
-    /// `v = μ·v + g; w −= γ·v` (Polyak 1964, as PyTorch scales it).
-    fn heavy_ball(&self, w: f32, g: f32, v: f32) -> (f32, f32) {
-        let v = self.momentum * v + g;
-        (w - self.learning_rate * v, v)
-    }
-
-    /// `v = μ·v + g; w −= γ·(g + μ·v)` (Nesterov 1983, as PyTorch writes it).
-    fn nesterov(&self, w: f32, g: f32, v: f32) -> (f32, f32) {
-        let v = self.momentum * v + g;
-        (w - self.learning_rate * (g + self.momentum * v), v)
-    }
-
-    /// `m = β₁m + (1−β₁)g; v = β₂v + (1−β₂)g²; w −= γ·m̂/(√v̂ + ε)` (Kingma and Ba 2015, algorithm 1).
-    fn adam(&self, w: f32, g: f32, m: f32, v: f32) -> (f32, f32, f32) {
-        let m = self.momentum * m + (1.0 - self.momentum) * g;
-        let v = self.beta_2 * v + (1.0 - self.beta_2) * g * g;
-        (w - self.corrected_rate * m / (v.sqrt() / self.corrected_root + self.epsilon), m, v)
-    }
+/// As [`blocks`], to be written.
+fn blocks_mut(values: &mut [f32], n: usize) -> impl IndexedParallelIterator<Item = &mut [f32]> {
+    let mut blocks: Vec<&mut [f32]> = values.chunks_mut(BLOCK).collect();
+    blocks.resize_with(n.div_ceil(BLOCK), Default::default);
+    blocks.into_par_iter()
 }
 
 #[cfg(test)]
@@ -378,7 +286,7 @@ mod tests {
 
     #[test]
     fn a_step_that_leaves_the_gradient_gives_the_same_bits() {
-        let n = 2 * CHUNK + 7;
+        let n = 2 * BLOCK + 7;
         let gradient: Vec<f32> = (0..n).map(|i| (i as f32 * 0.37).sin()).collect();
         for kind in KINDS {
             let (mut one, mut other) = (Optimizer::new(settings(kind), n), Optimizer::new(settings(kind), n));
@@ -447,22 +355,25 @@ mod tests {
 
     #[test]
     fn a_step_into_another_buffer_is_the_same_step() {
-        let gradients = [[0.5, -1.0, 2.0, 0.1, -0.3], [1.5, 0.2, -0.7, 0.0, 0.9]];
+        let n = 2 * BLOCK + 7;
+        let wave = |rate: f32| (0..n).map(|i| (i as f32 * rate).sin()).collect::<Vec<f32>>();
+        let gradients = [wave(0.37), wave(0.73)];
         for kind in KINDS {
-            let mut in_place = Optimizer::new(settings(kind), 5);
-            let (mut w, mut here) = ([1.0; 5], (in_place.clone(), [1.0; 5]));
+            let mut in_place = Optimizer::new(settings(kind), n);
+            let (mut w, mut here) = (vec![1.0; n], (in_place.clone(), vec![1.0; n]));
             for gradient in &gradients {
                 in_place.step(&mut w, gradient);
-                let mut there = (Optimizer::new(settings(kind), 0), [0.0; 5]);
-                let before = (format!("{:?}", here.0), here.1);
-                there.0.follow(&here.0);
-                for range in [0..2, 2..5] {
-                    let values = (&here.1[range.clone()], &gradient[range.clone()]);
-                    there.0.step_range(&here.0, range.clone(), values, &mut there.1[range]);
-                }
-                assert_eq!((format!("{:?}", here.0), here.1), before);
+                let mut there = (Optimizer::new(settings(kind), 0), vec![0.0; n]);
+                let before = (format!("{:?}", here.0), here.1.clone());
+                // Half of the gradient, which the closure makes whole.
+                let mut half: Vec<f32> = gradient.iter().map(|g| 0.5 * g).collect();
+                there.0.step_from(&here.0, (&here.1, &mut there.1), &mut half, |range, from, g| {
+                    assert_eq!(from, &before.1[range]);
+                    g.iter_mut().for_each(|g| *g *= 2.0);
+                });
+                assert_eq!((format!("{:?}", here.0), here.1.clone()), before);
                 here = there;
-                assert_eq!((here.1, here.0.state()), (w, in_place.state()), "{kind:?}");
+                assert_eq!((&here.1, here.0.state()), (&w, in_place.state()), "{kind:?}");
             }
         }
     }

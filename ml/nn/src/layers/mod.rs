@@ -14,7 +14,7 @@ mod upsample;
 pub(crate) mod gradient_check;
 
 pub use activation::Activation;
-pub use conv1d::Conv1d;
+pub use conv1d::{Conv1d, Padding};
 pub use linear::Linear;
 pub use max_pool::{Switches, max_pool_with_switches};
 pub use unpool::unpool;

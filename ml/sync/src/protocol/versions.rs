@@ -128,7 +128,7 @@ impl Versions {
 }
 
 impl Version {
-    /// Sums, averages and steps, chunk by chunk: every array passes through memory once.
+    /// Sums, averages and steps, block by block: every array passes through memory once.
     fn step(
         &self,
         next: &mut Self,
@@ -138,18 +138,15 @@ impl Version {
         read: Option<&(f32, Values)>,
     ) {
         let optimizer = Arc::make_mut(&mut next.optimizer);
-        optimizer.follow(&self.optimizer);
         let into = Arc::make_mut(&mut next.parameters);
-        for start in (0..mean.len()).step_by(CHUNK) {
-            let range = start..mean.len().min(start + CHUNK);
-            let (chunk, from) = (&mut mean[range.clone()], &self.parameters[range.clone()]);
+        let reduction = self.optimizer.reduction();
+        optimizer.step_from(&self.optimizer, (&self.parameters, into), mean, |range, from, chunk| {
             add(chunk, rest, &range);
-            reduce(optimizer.reduction(), chunk, samples);
+            reduce(reduction, chunk, samples);
             if let Some((lambda, read)) = read {
-                compensate_delay(*lambda, chunk, from, &read[range.clone()]);
+                compensate_delay(*lambda, chunk, from, &read[range]);
             }
-            optimizer.step_range(&self.optimizer, range.clone(), (from, chunk), &mut into[range]);
-        }
+        });
     }
 
     /// Sums, averages and subtracts, likewise; the optimizer's memory stays as it is.

@@ -11,10 +11,15 @@
 
 mod config;
 mod estimator;
+mod measured;
 mod model;
 mod network;
+mod objective;
+mod step;
 
 pub use config::{Architecture, DistDcaConfig};
-pub use estimator::{DcaObjective, DistDcaEstimator, DistDcaKind};
+pub use estimator::{DistDcaEstimator, DistDcaKind};
+pub use measured::{Measured, measure_operations};
 pub use model::DistDca;
 pub use network::Network;
+pub use objective::DcaObjective;

@@ -1,7 +1,7 @@
 //! The network itself: shapes in, shapes out; no data, no training.
 
 use super::Architecture;
-use crate::layers::{Conv1d, Linear, Switches, max_pool_with_switches, unpool, upsample};
+use crate::layers::{Activation, Conv1d, Linear, Switches, max_pool_with_switches, unpool, upsample};
 use burn::{
     module::Module,
     tensor::{Device, Tensor},
@@ -69,7 +69,7 @@ impl Network {
         let mut z: Tensor<3> = series.unsqueeze_dim(1);
         let mut switches = Vec::with_capacity(config.pools);
         for (layer, convolution) in self.encoder.iter().enumerate() {
-            z = config.activation.forward(convolution.forward(z));
+            z = convolution.forward_with(z, config.activation);
             if layer < config.pools {
                 let (pooled, kept) = max_pool_with_switches(z, config.pool_window);
                 z = pooled;
@@ -97,10 +97,7 @@ impl Network {
                     None => upsample(y, config.pool_window, self.architecture.lengths[mirrored]),
                 };
             }
-            y = convolution.forward(y);
-            if j < last {
-                y = config.activation.forward(y);
-            }
+            y = convolution.forward_with(y, if j < last { config.activation } else { Activation::Linear });
         }
         Decoded { top, series: y.squeeze_dim(1) }
     }
