@@ -85,11 +85,16 @@ impl Maps {
         self.before * self.side.width..(self.before + self.length) * self.side.width
     }
 
-    /// `[channels, length]`, as burn and PyTorch have it, into the points.
-    pub fn take<E: Copy>(&self, from: &[E], sample: &mut [E]) {
-        for (panel, points) in self.points_mut(sample).enumerate() {
-            for (lane, series) in self.series_of(panel, from) {
-                let to = points[lane..].iter_mut().step_by(self.side.width);
+    /// `[channels, length]`, as burn and PyTorch have it, into the points; lanes beyond the last channel become zero.
+    pub fn take<E: Copy + Default>(&self, from: &[E], sample: &mut [E]) {
+        let width = self.side.width;
+        for (points, series) in self.points_mut(sample).zip(from.chunks(width * self.length)) {
+            let channels = series.len() / self.length;
+            if channels < width {
+                points.chunks_exact_mut(width).for_each(|row| row[channels..].fill(E::default()));
+            }
+            for (lane, series) in series.chunks_exact(self.length).enumerate() {
+                let to = points[lane..].iter_mut().step_by(width);
                 to.zip(series).for_each(|(to, value)| *to = *value);
             }
         }
@@ -97,26 +102,13 @@ impl Maps {
 
     /// The points as `[channels, length]`.
     pub fn give<E: Copy>(&self, sample: &[E], to: &mut [E]) {
-        for (panel, points) in self.points(sample).enumerate() {
-            let first = panel * self.side.width;
-            let channels = self.side.width.min(self.side.channels - first);
-            let series =
-                to[first * self.length..(first + channels) * self.length].chunks_exact_mut(self.length);
-            for (lane, series) in series.enumerate() {
-                let values = points[lane..].iter().step_by(self.side.width);
+        let width = self.side.width;
+        for (points, series) in self.points(sample).zip(to.chunks_mut(width * self.length)) {
+            for (lane, series) in series.chunks_exact_mut(self.length).enumerate() {
+                let values = points[lane..].iter().step_by(width);
                 series.iter_mut().zip(values).for_each(|(to, value)| *to = *value);
             }
         }
-    }
-
-    /// The series of a panel, with their places in its rows.
-    fn series_of<'a, E>(
-        &self,
-        panel: usize,
-        from: &'a [E],
-    ) -> impl Iterator<Item = (usize, &'a [E])> + use<'a, E> {
-        let width = self.side.width;
-        from.chunks_exact(self.length).skip(panel * width).take(width).enumerate()
     }
 }
 
@@ -129,7 +121,9 @@ mod tests {
         for (side, length) in [(Side::SERIES, 5), (Side::panels_of(3), 4), (Side::panels_of(70), 3)] {
             let maps = Maps::new(side, length).padded(2, 1);
             let from: Vec<f32> = (0..side.channels * length).map(|i| 1.0 + i as f32).collect();
+            // What was in the points before is gone, in lanes without a channel too.
             let mut sample = vec![0.0; maps.len()];
+            maps.points_mut(&mut sample).for_each(|points| points.fill(f32::NAN));
             maps.take(&from, &mut sample);
             let mut to = vec![0.0; from.len()];
             maps.give(&sample, &mut to);
