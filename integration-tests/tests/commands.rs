@@ -83,7 +83,8 @@ fn inspect_says_what_images_tables_and_models_are() {
          TRAIN MODEL dca USING dist_dca (hidden => 4, filters => [4], kernels => [5], pools => 1) ON series;"
     );
     run_text(&text, out.path()).expect_code(0);
-    let parquet = files_below(out.path()).into_iter().find(|f| f.ends_with(".parquet")).unwrap();
+    let table = |file: &String| file.starts_with("tables/") && file.ends_with(".parquet");
+    let parquet = files_below(out.path()).into_iter().find(table).unwrap();
     let ended = voxelflow(["inspect", out.path().join(parquet).to_str().unwrap()]).expect_code(0);
     for shown in ["rows        324", "series", "16x16x9", "detrend"] {
         assert!(ended.stdout.contains(shown), "{shown} is missing in\n{}", ended.stdout);

@@ -29,12 +29,12 @@ const LAYERS: &[(&str, &str)] = &[
 ];
 
 /// Uses of another duty: the cluster's own channels have the credentials and the encryption of `sync`; operators
-/// turn stages into plan nodes; tables carry the grid that stages read
-/// and find masks; data with planted truth answer to designs; reports show models. The composition root and what stands outside see everything.
+/// turn stages into plan nodes; tables carry the grid that stages read,
+/// find masks, and tell the engine's ledger what they have met; data with planted truth answer to designs; reports show models. The composition root and what stands outside see everything.
 const ALLOWED_ACROSS: &[(&str, &[&str])] = &[
     ("voxelflow-cluster", &["voxelflow-sync"]),
     ("voxelflow-operators", &["voxelflow-dataset"]),
-    ("voxelflow-tables", &["voxelflow-stage", "voxelflow-signal"]),
+    ("voxelflow-tables", &["voxelflow-dataset", "voxelflow-stage", "voxelflow-signal"]),
     ("voxelflow-synth", &["voxelflow-stage", "voxelflow-signal"]),
     ("voxelflow-report", &["voxelflow-stage"]),
 ];

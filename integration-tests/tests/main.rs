@@ -21,6 +21,7 @@ mod example_02;
 mod import_memory;
 mod import_resume;
 mod layers;
+mod ledger;
 mod masker;
 mod processes;
 mod program;

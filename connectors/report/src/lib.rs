@@ -23,6 +23,7 @@ mod colour;
 mod error;
 mod filter_charts;
 mod histogram;
+mod ledger_page;
 mod loss_charts;
 mod map_page;
 mod map_statistics;

@@ -4,7 +4,7 @@
 //! whatever it holds.
 
 use crate::{
-    LedgerRow, Report, Result, ResultTable, StatementRow, map_page, model_page,
+    Report, Result, ResultTable, StatementRow, ledger_page, map_page, model_page,
     quantity::{bytes, count, number, seconds},
 };
 use maud::{DOCTYPE, Markup, PreEscaped, html};
@@ -59,7 +59,7 @@ pub(crate) fn render(report: &Report) -> Result<Markup> {
                         (highlights(report))
                     }
                     (what_ran(report))
-                    (quality(&report.ledger))
+                    (ledger_page::section(&report.ledger))
                     (results(&report.results))
                     section id="models" {
                         h2 { "Models" }
@@ -105,7 +105,6 @@ fn contents(report: &Report) -> Markup {
 
 fn highlights(report: &Report) -> Markup {
     let total: f64 = report.statements.iter().map(|s| s.seconds).filter(|s| s.is_finite()).sum();
-    let left_out: u64 = report.ledger.iter().map(|l| l.count).sum();
     let loss = report.models.iter().find(|m| !m.history.epochs.is_empty());
     let card =
         |value: String, label: String| html! { div.card { div.value { (value) } div.label { (label) } } };
@@ -123,7 +122,7 @@ fn highlights(report: &Report) -> Markup {
                     format!("mean loss of {}, before → after", model.name),
                 ))
             }
-            @if !report.ledger.is_empty() { (card(count(left_out), "entries in the data-quality ledger".into())) }
+            @if !report.ledger.is_empty() { (card(count(report.ledger.len() as u64), "lines in the data-quality ledger".into())) }
             @if !report.files.is_empty() {
                 (card(count(report.files.len() as u64), format!("files written, {}", bytes(report.files.iter().map(|f| f.bytes).sum()))))
             }
@@ -154,21 +153,6 @@ fn what_ran(report: &Report) -> Markup {
             }
             @if let Some(text) = &report.pipeline_text {
                 details { summary { "The pipeline as it was run" } pre { code { (text) } } }
-            }
-        }
-    }
-}
-
-fn quality(ledger: &[LedgerRow]) -> Markup {
-    html! {
-        section id="quality" {
-            h2 { "Data quality" }
-            @if ledger.is_empty() { p.empty { "Nothing was left out or repaired." } } @else {
-                p { "What was left out or repaired on the way, and why." }
-                table.wide {
-                    thead { tr { th { "what" } th { "reason" } th.n { "count" } } }
-                    tbody { @for l in ledger { tr { td { (l.what) } td { (l.reason) } td.n { (count(l.count)) } } } }
-                }
             }
         }
     }

@@ -96,12 +96,18 @@ pub struct FileRow {
 /// One line of the data-quality ledger.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LedgerRow {
-    /// What was left out or changed: `voxels of sub-02`.
+    /// The statement that found it: `table series`.
+    pub statement: String,
+    /// The run: `sub-02 task-rest run-1`; empty for what is about no single run.
+    pub run: String,
+    /// What was found on what: `dropped volume`.
     pub what: String,
     /// Why: `constant over time`.
     pub reason: String,
     /// How many.
     pub count: u64,
+    /// Where, the first places: `0-3,17`.
+    pub places: String,
 }
 
 /// A small table of results, cells as the caller writes them.

@@ -1,6 +1,7 @@
 //! The plan node that reads files of series: one partition a file, or, where a plan is run in parts, one partition a
 //! row of `numbers`, which says which file it is.
 
+use crate::not_finite::note_not_finite;
 use crate::travel::file_number;
 use arrow::datatypes::SchemaRef;
 use datafusion::common::{Statistics, stats::Precision, tree_node::TreeNodeRecursion};
@@ -10,14 +11,16 @@ use datafusion::physical_expr::{EquivalenceProperties, PhysicalExpr, PhysicalSor
 use datafusion::physical_plan::execution_plan::{
     Boundedness, EmissionType, PlanProperties, ReplaceChildrenOptions,
 };
+use datafusion::physical_plan::metrics::{ExecutionPlanMetricsSet, MetricsSet};
 use datafusion::physical_plan::statistics::StatisticsArgs;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::{
     DisplayAs, DisplayFormatType, ExecutionPlan, ExecutionPlanProperties, Partitioning,
 };
-use futures::{TryStreamExt, stream};
+use futures::{StreamExt, TryStreamExt, stream};
 use std::fmt;
 use std::sync::Arc;
+use voxelflow_dataset::LedgerNotes;
 
 /// Bytes of series in a batch, unless one series alone is longer.
 const BATCH_BYTES: usize = 4 << 20;
@@ -63,6 +66,8 @@ pub struct FilesExec<R> {
     reader: R,
     numbers: Option<Arc<dyn ExecutionPlan>>,
     properties: Arc<PlanProperties>,
+    /// What is for the ledger.
+    metrics: ExecutionPlanMetricsSet,
 }
 
 impl<R: FileRows> FilesExec<R> {
@@ -82,7 +87,7 @@ impl<R: FileRows> FilesExec<R> {
             EmissionType::Incremental,
             Boundedness::Bounded,
         ));
-        Self { reader, numbers, properties }
+        Self { reader, numbers, properties, metrics: ExecutionPlanMetricsSet::new() }
     }
 
     pub(crate) fn reader(&self) -> &R {
@@ -171,6 +176,14 @@ impl<R: FileRows> ExecutionPlan for FilesExec<R> {
             };
             reader.read(file, context)
         });
-        Ok(Box::pin(RecordBatchStreamAdapter::new(self.schema(), rows.try_flatten())))
+        let notes = LedgerNotes::new(&self.metrics, partition);
+        let noted = Arc::clone(&notes);
+        let rows = rows.try_flatten();
+        let rows = rows.map(move |batch| batch.and_then(|b| note_not_finite(&noted, &b).map(|()| b)));
+        Ok(Box::pin(RecordBatchStreamAdapter::new(self.schema(), notes.until_end(rows))))
+    }
+
+    fn metrics(&self) -> Option<MetricsSet> {
+        Some(self.metrics.clone_inner())
     }
 }

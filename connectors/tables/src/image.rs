@@ -1,11 +1,13 @@
 //! One image file: what its header says, and its volumes one by one. The only module that reads images.
 
-use crate::image_reader::ImageReader;
+use crate::image_reader::{ImageHeader, ImageReader};
 use crate::space::must_be_countable;
 use crate::stores::without_extension;
 use crate::{Error, NiftiOptions, Result, RunKeys, Stores};
 use serde::{Deserialize, Serialize};
 use std::path::Path;
+use voxelflow_dataset::{Finding, LedgerEntry, Level};
+use voxelflow_formats::Scaling;
 use voxelflow_formats::sidecar::Sidecar;
 use voxelflow_stage::Grid;
 use voxelflow_storage::Stamp;
@@ -23,6 +25,9 @@ pub(crate) struct Image {
     pub keys: RunKeys,
     /// The image's own brain mask.
     pub mask: Option<String>,
+    /// What the header has for the ledger; known where the table was made.
+    #[serde(skip)]
+    pub notes: Vec<LedgerEntry>,
 }
 
 impl Image {
@@ -59,7 +64,8 @@ impl Image {
             history: Vec::new(),
         };
         must_be_countable(&grid, location)?;
-        Ok(Self { location: location.into(), grid, volumes: header.volumes, keys, mask })
+        let notes = header_notes(&header, &keys);
+        Ok(Self { location: location.into(), grid, volumes: header.volumes, keys, mask, notes })
     }
 
     /// Whether its sizes are such that [`Image::probe`] gives: they come from other processes too.
@@ -143,6 +149,19 @@ impl Image {
             }
         }
     }
+}
+
+/// What the ledger has of an image as it is opened: that its numbers are rescaled, and what is odd about its header.
+fn header_notes(header: &ImageHeader<'_>, keys: &RunKeys) -> Vec<LedgerEntry> {
+    let entry = |what, reason: String| LedgerEntry::of_run(keys.run(), Level::Run, what, reason, 1);
+    let rescaled = header.scaling().map(|Scaling { slope, intercept }| {
+        let reason =
+            format!("stored numbers times {slope} plus {intercept}, as the header of the image says");
+        entry(Finding::Rescaled, reason)
+    });
+    let faults =
+        header.faults().iter().map(|fault| entry(Finding::Noted, format!("header of the image: {fault}")));
+    rescaled.into_iter().chain(faults).collect()
 }
 
 /// What is different between two grids, in words; nothing when one can be laid over the other.

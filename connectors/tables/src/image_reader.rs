@@ -2,7 +2,7 @@
 
 use crate::Result;
 use voxelflow_formats::mgh::MghReader;
-use voxelflow_formats::{NiftiHeader, NiftiReader};
+use voxelflow_formats::{NiftiHeader, NiftiReader, Scaling};
 
 /// Gives the volumes of an image one by one.
 pub(crate) enum ImageReader {
@@ -23,6 +23,16 @@ pub(crate) struct ImageHeader<'r> {
 }
 
 impl ImageHeader<'_> {
+    /// How stored numbers become values, if they are not the values.
+    pub fn scaling(&self) -> Option<Scaling> {
+        self.nifti.and_then(|header| header.scaling)
+    }
+
+    /// What is odd about the header.
+    pub fn faults(&self) -> &[String] {
+        self.nifti.map(NiftiHeader::faults).unwrap_or_default()
+    }
+
     /// Repetition time in seconds; none where the header has no place for one (MGH has it behind the values).
     pub fn t_r(&self) -> Result<Option<f64>> {
         Ok(self.nifti.map(NiftiHeader::t_r).transpose()?.flatten())

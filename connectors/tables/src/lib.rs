@@ -43,6 +43,7 @@ mod mean_image;
 mod nifti_exec;
 mod nifti_options;
 mod nifti_table;
+mod not_finite;
 mod run_keys;
 mod run_tables;
 mod series_columns;

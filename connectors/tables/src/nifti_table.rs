@@ -16,6 +16,7 @@ use datafusion::logical_expr::{Expr, TableType};
 use datafusion::physical_plan::ExecutionPlan;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::{collections::HashMap, fmt::Write};
+use voxelflow_dataset::Ledger;
 use voxelflow_stage::{Atlas as AtlasOrigin, Grid, Options, RunFiles};
 use voxelflow_storage::Stamp;
 
@@ -34,6 +35,7 @@ use voxelflow_storage::Stamp;
 pub struct NiftiTable {
     source: Arc<Source>,
     runs: Vec<RunFiles>,
+    ledger: Ledger,
 }
 
 /// What a table is made of.
@@ -46,6 +48,8 @@ pub(crate) struct Parts {
     pub runs: Vec<RunFiles>,
     /// What was left out, for the grid's history.
     pub history: Vec<String>,
+    /// The same for the ledger.
+    pub ledger: Ledger,
     pub stores: Stores,
 }
 
@@ -100,14 +104,22 @@ impl NiftiTable {
         }
         let images =
             named.iter().map(|image| Image::probe(image, &options, stores)).collect::<Result<_>>()?;
-        let (location, runs, history) = (location.to_owned(), Vec::new(), Vec::new());
-        Self::of_images(Parts { location, images, options, runs, history, stores: stores.clone() })
+        Self::of_images(Parts {
+            location: location.to_owned(),
+            images,
+            options,
+            runs: Vec::new(),
+            history: Vec::new(),
+            ledger: Ledger::default(),
+            stores: stores.clone(),
+        })
     }
 
     /// # Errors
     /// No images; images (or masks) of different grids, lengths or repetition times.
     pub(crate) fn of_images(parts: Parts) -> Result<Self> {
-        let Parts { location, images, options, runs, history, stores } = parts;
+        let Parts { location, images, options, runs, history, mut ledger, stores } = parts;
+        ledger.extend(images.iter().flat_map(|image| image.notes.clone()));
         let mask = MaskChoice::parse(options.mask())?;
         let Some((first, others)) = images.split_first() else {
             let reason = "no location was given: write LOCATION 'a file, a folder or a glob'".into();
@@ -159,7 +171,7 @@ impl NiftiTable {
         if let Some(mask) = file_mask {
             source.file_mask.get_or_init(|| mask);
         }
-        Ok(Self { source: Arc::new(source), runs })
+        Ok(Self { source: Arc::new(source), runs, ledger })
     }
 }
 
@@ -168,6 +180,12 @@ fn locations_text<S: AsRef<str>>(locations: &[S]) -> String {
 }
 
 impl NiftiTable {
+    /// What the data-quality ledger has of the table before its rows are read: runs that were left out, and images whose
+    /// numbers are rescaled.
+    pub fn ledger(&self) -> &Ledger {
+        &self.ledger
+    }
+
     /// A text that is equal, in every process, while the rows and what operators read beside them are: images, their
     /// masks, confounds and events by path, length and time of change, the voxels of a mask file, the options. None
     /// when an image cannot be looked at.

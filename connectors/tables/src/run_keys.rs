@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 use std::path::Path;
+use voxelflow_dataset::RunKey;
 use voxelflow_formats::bids::{BidsRun, entities_in};
 
 /// Subject, session, task, run and space, without their prefixes; `None` where nothing is known.
@@ -40,6 +41,11 @@ impl RunKeys {
     /// The values in the order of the key columns.
     pub fn values(&self) -> [Option<&str>; 5] {
         [&self.subject, &self.session, &self.task, &self.run, &self.space].map(Option::as_deref)
+    }
+
+    /// The run, as the ledger names it.
+    pub(crate) fn run(&self) -> RunKey {
+        [&self.subject, &self.session, &self.task, &self.run].map(Clone::clone)
     }
 
     /// What `self` says, else what `other` says.

@@ -7,7 +7,9 @@ use crate::nifti_table::Parts;
 use crate::series_file::SeriesFile;
 use crate::{Error, Image, NiftiTable, Result, RunKeys, SeriesFormat, SeriesOptions, SeriesTable, Stores};
 use datafusion::catalog::TableProvider;
+use std::path::Path;
 use std::sync::Arc;
+use voxelflow_dataset::{Finding, Ledger, LedgerEntry, Level};
 use voxelflow_formats::bids::{
     BidsDataset, BidsRun, ConfoundFiles, Effect, EventFiles as BidsEvents, Part, Problem, Root, Selection,
     select_hcp_runs, select_runs,
@@ -118,7 +120,8 @@ fn series_table(
     let (t_r, memory_limit) = (options.t_r, options.memory_limit);
     let reading = SeriesOptions { t_r, memory_limit, ..SeriesOptions::default() };
     let runs = runs.iter().map(|run| files(run, folders)).collect();
-    SeriesTable::of_files(location, series, reading, runs, left_out, stores)
+    let table = SeriesTable::of_files(location, series, reading, runs, history(&left_out), stores)?;
+    Ok(table.with_ledger(told(&left_out)))
 }
 
 fn table(
@@ -143,7 +146,8 @@ fn table(
         images,
         options: options.for_reading(),
         runs: runs.iter().map(|run| files(run, folders)).collect(),
-        history: left_out,
+        ledger: told(&left_out),
+        history: history(&left_out),
         stores: stores.clone(),
     })
 }
@@ -157,7 +161,7 @@ fn usable(
     found: Selection,
     incomplete: Incomplete,
     brain: bool,
-) -> Result<(Vec<BidsRun>, Vec<String>)> {
+) -> Result<(Vec<BidsRun>, Vec<Problem>)> {
     let refused: Vec<String> = found.refusals().map(text).collect();
     if !refused.is_empty() {
         return Err(Error::Location { location: location.into(), reason: refused.join("; ") });
@@ -172,8 +176,22 @@ fn usable(
     if (incomplete == Incomplete::Refuse || runs.is_empty()) && !left_out.is_empty() {
         return Err(Error::Location { location: location.into(), reason: all_faults(&left_out, brain) });
     }
-    let left_out = left_out.into_iter().map(|problem| format!("left out: {problem}")).collect();
+    let left_out = left_out.into_iter().cloned().collect();
     Ok((runs, left_out))
+}
+
+/// What was left out, for the history of the data.
+fn history(left_out: &[Problem]) -> Vec<String> {
+    left_out.iter().map(|problem| format!("left out: {problem}")).collect()
+}
+
+/// What was left out, for the ledger.
+fn told(left_out: &[Problem]) -> Ledger {
+    let entry = |problem: &Problem| {
+        let run = RunKeys::of(Path::new(&problem.about)).run();
+        LedgerEntry::of_run(run, Level::Run, Finding::Dropped, problem.to_string(), 1)
+    };
+    left_out.iter().map(entry).collect()
 }
 
 /// A problem, without saying again that it is about the whole folder.

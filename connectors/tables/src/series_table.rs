@@ -14,6 +14,7 @@ use datafusion::error::Result as PlanResult;
 use datafusion::logical_expr::{Expr, TableType};
 use datafusion::physical_plan::ExecutionPlan;
 use std::{collections::HashMap, fmt::Write, sync::Arc};
+use voxelflow_dataset::Ledger;
 use voxelflow_stage::{Options, RunFiles};
 
 /// Files as rows, one for each vertex, grayordinate or row of an array: the keys of the run, where the row lies, and
@@ -29,6 +30,7 @@ use voxelflow_stage::{Options, RunFiles};
 pub struct SeriesTable {
     source: Arc<SeriesSource>,
     runs: Vec<RunFiles>,
+    ledger: Ledger,
 }
 
 /// What a table and its plans share.
@@ -60,6 +62,16 @@ impl SeriesSource {
 }
 
 impl SeriesTable {
+    /// What the data-quality ledger has of the table before its rows are read: runs that were left out.
+    pub fn ledger(&self) -> &Ledger {
+        &self.ledger
+    }
+
+    /// The same table with a ledger.
+    pub(crate) fn with_ledger(self, ledger: Ledger) -> Self {
+        Self { ledger, ..self }
+    }
+
     /// Opens the files at `locations`: files, folders or globs.
     ///
     /// # Errors
@@ -117,7 +129,7 @@ impl SeriesTable {
             let reason = "no location was given: write LOCATION 'a file, a folder or a glob'".into();
             Error::Location { location: location.into(), reason }
         })?;
-        Ok(Self { source: Arc::new(source), runs })
+        Ok(Self { source: Arc::new(source), runs, ledger: Ledger::default() })
     }
 
     /// A text that is equal, in every process, while the rows and what operators read beside them are: files,

@@ -4,9 +4,11 @@
 use datafusion::arrow::array::{Array, AsArray, RecordBatch};
 use datafusion::arrow::compute::concat_batches;
 use datafusion::arrow::datatypes::{Float32Type, UInt16Type, UInt32Type};
+use datafusion::physical_plan::collect;
 use datafusion::prelude::{ParquetReadOptions, SessionConfig, SessionContext};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use voxelflow_dataset::{Ledger, LedgerEntry};
 use voxelflow_formats::{NiftiReader, NiftiSpec, NiftiWriter};
 use voxelflow_stage::{GRID_METADATA_KEY, Grid};
 use voxelflow_tables::{
@@ -171,6 +173,50 @@ async fn non_finite_and_constant_series_are_kept() {
     let found = series(&query(&ctx, "SELECT * FROM bold").await);
     assert!(found[3 * VOLUMES + 2].is_nan());
     assert!(found[4 * VOLUMES..5 * VOLUMES].iter().all(|x| *x == 0.0));
+}
+
+/// Reason, count and places of what a ledger has.
+fn told(ledger: &Ledger) -> Vec<String> {
+    let text = |entry: &LedgerEntry| {
+        let (what, run, count) = (entry.what().name(), entry.run()[3].as_deref(), entry.count());
+        let places = entry.places().text(count).unwrap_or_default();
+        format!("{what} {} {count} at {places}: {}", run.unwrap_or("-"), entry.reason())
+    };
+    ledger.iter().map(text).collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn values_that_are_not_finite_or_rescaled_are_told_to_the_ledger() {
+    let folder = tempfile::tempdir().unwrap();
+    for run in [1, 2] {
+        let path = folder.path().join(format!("sub-01_task-x_run-{run}_bold.nii"));
+        let value = |v: usize, t: usize| match (run, v, t) {
+            (2, 3, 2) => f32::NAN,
+            (2, 4, _) | (2, 58, 0) => f32::NEG_INFINITY,
+            _ => value(v, t),
+        };
+        write(&path, VOLUMES, 0.0, value);
+        if run == 1 {
+            let mut bytes = std::fs::read(&path).unwrap();
+            bytes[112..116].copy_from_slice(&2_f32.to_le_bytes());
+            bytes[116..120].copy_from_slice(&(-1_f32).to_le_bytes());
+            std::fs::write(&path, bytes).unwrap();
+        }
+    }
+    let ctx = session();
+    create(&ctx, folder.path(), "mask 'none'").await.unwrap();
+    let table = ctx.table_provider("bold").await.unwrap();
+    let table = table.downcast_ref::<NiftiTable>().unwrap().ledger();
+    assert_eq!(
+        told(table),
+        ["rescaled 1 1 at : stored numbers times 2 plus -1, as the header of the image says"]
+    );
+    let plan = ctx.sql("SELECT * FROM bold").await.unwrap().create_physical_plan().await.unwrap();
+    collect(Arc::clone(&plan), ctx.task_ctx()).await.unwrap();
+    assert_eq!(
+        told(&Ledger::of_plan(plan.as_ref())),
+        ["not_finite 2 3 at 3-4,58: NaN or infinity in the file: read as it is"]
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -1,6 +1,8 @@
 //! How the nodes of crates that do not know the engine travel: registered here, where both are seen.
 
-use voxelflow_dataset::{NodeCodec, PartitionWise, distributed::Distribute, functions::inventory::submit};
+use voxelflow_dataset::{
+    LedgerNode, NodeCodec, PartitionWise, distributed::Distribute, functions::inventory::submit,
+};
 use voxelflow_tables::{NiftiExec, SeriesExec, Stores};
 
 submit! {
@@ -15,6 +17,8 @@ submit! {
     Distribute { rewrite: |node| node.downcast_ref::<NiftiExec>().and_then(NiftiExec::distributed) }
 }
 
+submit! { LedgerNode("NiftiExec") }
+
 submit! {
     NodeCodec {
         name: "SeriesExec",
@@ -26,6 +30,8 @@ submit! {
 submit! {
     Distribute { rewrite: |node| node.downcast_ref::<SeriesExec>().and_then(SeriesExec::distributed) }
 }
+
+submit! { LedgerNode("SeriesExec") }
 
 // A partition is a file.
 submit! { PartitionWise("NiftiExec") }

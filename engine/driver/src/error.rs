@@ -2,6 +2,7 @@
 
 use datafusion::error::DataFusionError;
 use std::{error::Error as StdError, path::Path};
+use voxelflow_dataset::LedgerEntry;
 use voxelflow_pipeline::PipelineError;
 
 /// Result of this crate.
@@ -101,6 +102,16 @@ impl Error {
     /// True when the user's input is at fault.
     pub fn is_input(&self) -> bool {
         input_in(self)
+    }
+
+    /// The line of the ledger for a run that is refused, if that is what is wrong.
+    pub(crate) fn refused_run(&self) -> Option<LedgerEntry> {
+        let refusal = match self {
+            Self::Pipeline(e) => e.stage_error()?.source.as_ref() as &(dyn StdError + 'static),
+            Self::Statement { source, .. } => return source.refused_run(),
+            _ => return None,
+        };
+        refusal.downcast_ref::<voxelflow_operators::Error>()?.refused_run()
     }
 
     /// 2 for wrong input, 1 for a job that failed.

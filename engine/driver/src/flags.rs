@@ -298,6 +298,9 @@ pub struct SqlFlags {
     /// Where to write the rows (needed for parquet).
     #[arg(long)]
     pub output: Option<PathBuf>,
+    /// Folder that a pipeline file was run into: the table `ledger` is what it left out, filled or found odd.
+    #[arg(long)]
+    pub out: Option<PathBuf>,
     /// What it may take.
     #[command(flatten)]
     pub memory: MemoryFlags,

@@ -41,7 +41,7 @@ pub use explain::{ExplainRow, explain_batch};
 pub use inputs::Inputs;
 pub use key::statement_key;
 pub use parser::parse;
-pub use planner::{MapsSource, Planned, PlannedTable, PlannedTrain, Planner};
+pub use planner::{LEDGER, MapsSource, Planned, PlannedTable, PlannedTrain, Planner};
 pub use source::{Source, Span};
 pub use statement::{
     Explain, ExportMaps, Name, NamedOption, NamedOptions, Relation, Report, Statement, StatementKind, Train,

@@ -104,6 +104,9 @@ pub enum MapsSource {
     },
 }
 
+/// The table of what statements leave out, fill or find odd. Nobody else may have its name.
+pub const LEDGER: &str = "ledger";
+
 /// Turns statements into plans.
 #[derive(Debug)]
 pub struct Planner {
@@ -281,6 +284,7 @@ impl Planner {
     async fn plan_sql(&self, statement: &Statement, sql: &SqlStatement) -> Result<Planned> {
         self.context.check_file_format(statement, sql)?;
         let plan = self.logical_plan(statement, sql.clone()).await?;
+        self.keep_ledger(statement, &plan)?;
         let planned = match plan {
             LogicalPlan::Ddl(DdlStatement::CreateMemoryTable(table)) => {
                 let exists = self.context.session.table_exist(table.name.clone());
@@ -318,6 +322,25 @@ impl Planner {
             self.check_types(statement, plan)?;
         }
         Ok(planned)
+    }
+
+    /// The ledger is written by the statements themselves.
+    fn keep_ledger(&self, statement: &Statement, plan: &LogicalPlan) -> Result<()> {
+        let name = match plan {
+            LogicalPlan::Ddl(DdlStatement::CreateMemoryTable(table)) => &table.name,
+            LogicalPlan::Ddl(DdlStatement::CreateExternalTable(table)) => &table.name,
+            LogicalPlan::Ddl(DdlStatement::CreateView(view)) => &view.name,
+            LogicalPlan::Ddl(DdlStatement::DropTable(table)) => &table.name,
+            LogicalPlan::Dml(change) => &change.table_name,
+            _ => return Ok(()),
+        };
+        if name.table() != LEDGER || name.schema().is_some_and(|schema| schema != "public") {
+            return Ok(());
+        }
+        let place = locate(statement, LEDGER).unwrap_or(statement.span);
+        let message = format!("`{LEDGER}` is the table of what statements leave out, fill or find odd");
+        Err(PipelineError::new(&statement.source, place, message)
+            .help("it can only be read; choose another name for your own table"))
     }
 
     async fn logical_plan(&self, statement: &Statement, mut sql: SqlStatement) -> Result<LogicalPlan> {

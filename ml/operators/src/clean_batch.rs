@@ -1,7 +1,6 @@
 //! What cleaning does to one batch of rows: the series of each run by that run's cleaner, put back in their places.
 
 use crate::clean_confounds::{RunCleaner, RunCleaners, Stretch};
-use crate::clean_ledger::note_rows;
 use crate::{Error, NotFinite, Result, SessionStores};
 use arrow::{
     array::{
@@ -109,7 +108,7 @@ impl Work {
         let list = list.ok_or_else(|| internal_datafusion_err!("{SERIES_COLUMN} is not a FixedSizeList"))?;
         let cleaned = self.clean_series(batch, list, stores, notes)?;
         let broken = &cleaned.broken;
-        let note = |rows: &[usize], what, reason| note_rows(notes, batch, rows.iter().copied(), what, reason);
+        let note = |rows: &[usize], what, reason| notes.note_rows(batch, rows, what, reason);
         note(&cleaned.constant, Finding::Constant, "no variance over the volumes that are kept")?;
         if let (NotFinite::Error, Some(first)) = (self.not_finite, broken.first()) {
             let first = describe(batch, *first);

@@ -170,8 +170,24 @@ pub fn report() -> Report {
         FileRow { path: HOSTILE.into(), bytes: 81_234, what: "reconstruction r of each voxel".into() },
         FileRow { path: "model/model.safetensors".into(), bytes: 24_081_524, what: "weights of dca".into() },
     ];
-    report.ledger =
-        vec![LedgerRow { what: "voxels of sub-01".into(), reason: "constant over time".into(), count: 37 }];
+    report.ledger = vec![
+        LedgerRow {
+            statement: "table series".into(),
+            run: "sub-01 task-rest".into(),
+            what: "constant voxel".into(),
+            reason: "no variance over the volumes that are kept".into(),
+            count: 37,
+            places: "4-40".into(),
+        },
+        LedgerRow {
+            statement: "table series".into(),
+            run: "sub-02 task-rest".into(),
+            what: "dropped volume".into(),
+            reason: "framewise displacement over 0.5 mm".into(),
+            count: 5,
+            places: "0-3,17".into(),
+        },
+    ];
     report.results = vec![ResultTable {
         title: "Held-out reconstruction".into(),
         caption: "Median Pearson r over held-out voxels.".into(),

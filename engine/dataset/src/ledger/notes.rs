@@ -1,18 +1,29 @@
 //! How entries leave a node: by its metrics, which come back from every process.
 
-use super::{Ledger, LedgerEntry};
+use super::{Finding, Ledger, LedgerEntry, Level, RUN_KEYS, RunKey};
+use crate::runner::DriverNode;
+use arrow::{
+    array::{Array, ArrayRef, AsArray, RecordBatch},
+    compute::cast,
+    datatypes::{DataType, UInt64Type},
+    error::ArrowError,
+    util::display::array_value_to_string,
+};
 use datafusion::physical_plan::{
     ExecutionPlan,
     metrics::{ExecutionPlanMetricsSet, MetricBuilder, MetricValue},
 };
 use futures::{Stream, StreamExt, stream};
 use std::{
+    collections::BTreeMap,
     fmt, mem,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     task::Poll,
 };
 
 const PREFIX: &str = "ledger ";
+/// Columns that number the rows of a run; the first that a table has gives the places.
+const NUMBERS: [&str; 4] = ["voxel", "grayordinate", "vertex", "row"];
 
 /// The name of a plan node that has entries for the ledger: a runner that cannot learn what such a node has met says so
 /// in the ledger.
@@ -49,6 +60,40 @@ impl LedgerNotes {
     /// Adds all entries of `ledger`.
     pub fn note_all(&self, ledger: Ledger) {
         self.noted().extend(ledger);
+    }
+
+    /// Notes `rows` of `batch`, run by run as its key columns say, with their voxels where it has them.
+    ///
+    /// # Errors
+    /// Key columns that cannot be read as text or numbers.
+    pub fn note_rows(
+        &self,
+        batch: &RecordBatch,
+        rows: &[usize],
+        what: Finding,
+        reason: &str,
+    ) -> Result<(), ArrowError> {
+        if rows.is_empty() {
+            return Ok(());
+        }
+        let keys = RUN_KEYS.map(|name| batch.column_by_name(name));
+        let numbers = NUMBERS.iter().find_map(|name| batch.column_by_name(name));
+        let numbers = numbers.map(|column| cast(column, &DataType::UInt64)).transpose()?;
+        let numbers = numbers.as_ref().and_then(|column| column.as_primitive_opt::<UInt64Type>());
+        let mut found = BTreeMap::<RunKey, Vec<usize>>::new();
+        for row in rows {
+            let mut run = RunKey::default();
+            for (key, column) in run.iter_mut().zip(keys) {
+                *key = column.map(|column| text(column, *row)).transpose()?.flatten();
+            }
+            found.entry(run).or_default().push(*row);
+        }
+        for (run, rows) in found {
+            let entry = LedgerEntry::of_rows(run, Level::Voxel, what, reason, rows.len() as u64);
+            let known = |row: &usize| numbers.filter(|n| n.is_valid(*row)).map(|n| n.value(*row));
+            self.note(entry.at(rows.iter().filter_map(known)));
+        }
+        Ok(())
     }
 
     /// `rows`, at the end of which all that was noted is told.
@@ -89,12 +134,17 @@ impl fmt::Debug for LedgerNotes {
     }
 }
 
+fn text(column: &ArrayRef, row: usize) -> Result<Option<String>, ArrowError> {
+    column.is_valid(row).then(|| array_value_to_string(column, row)).transpose()
+}
+
 /// What the metric `name` says for the ledger: nothing if it is none of the ledger's, or is of another build.
 pub(crate) fn entry_in(name: &str) -> Option<Option<LedgerEntry>> {
     Some(serde_json::from_str(name.strip_prefix(PREFIX)?).ok())
 }
 
-/// Adds what the nodes of `plan` have told, of all partitions or of one.
+/// Adds what the nodes of `plan` have told, of all partitions or of one. What the inputs of a driver's node have told is
+/// told by the node itself: it has had them run, here or elsewhere.
 pub(super) fn gather(plan: &dyn ExecutionPlan, partition: Option<usize>, ledger: &mut Ledger) {
     let metrics = plan.metrics();
     let metrics = metrics.iter().flat_map(|all| all.iter());
@@ -103,5 +153,7 @@ pub(super) fn gather(plan: &dyn ExecutionPlan, partition: Option<usize>, ledger:
             ledger.extend(entry_in(name).flatten());
         }
     }
-    plan.children().into_iter().for_each(|child| gather(child.as_ref(), partition, ledger));
+    if inventory::iter::<DriverNode>().all(|node| node.0 != plan.name()) {
+        plan.children().into_iter().for_each(|child| gather(child.as_ref(), partition, ledger));
+    }
 }

@@ -4,6 +4,7 @@ use crate::{
     Error, Result, Session,
     flags::{RowFormat, SqlFlags},
     model_store::is_remote,
+    pipeline::ledger,
     rows::print_rows,
 };
 use arrow::{array::RecordBatch, csv, error::ArrowError, json};
@@ -20,6 +21,13 @@ pub(super) async fn sql(flags: SqlFlags) -> Result<()> {
         return Err(Error::input(path.display(), reason));
     }
     let session = Session::builder().memory_limit(flags.memory.bytes()).place(&flags.cluster).start().await?;
+    if let Some(out) = &flags.out {
+        if !out.is_dir() {
+            let reason = "there is no such folder; give the --out of a run, which has the ledger";
+            return Err(Error::input(out.display(), reason));
+        }
+        ledger::register(session.context(), &ledger::files(out))?;
+    }
     let rows = session.sql(&flags.statement).await?;
     match (flags.format, &flags.output) {
         (RowFormat::Table, None) => print_rows(&rows, usize::MAX).await.map(drop),

@@ -1,13 +1,28 @@
 //! Checking a whole file before anything runs: an error in the last statement must not cost the training
 //! before it.
 
-use super::PipelineFile;
+use super::{PipelineFile, ledger};
 use crate::{Error, Result, Session};
 use datafusion::logical_expr::{DdlStatement, LogicalPlan};
 use std::path::Path;
-use voxelflow_pipeline::{MapsSource, Planned, Planner};
+use voxelflow_pipeline::{MapsSource, Planned, Planner, Statement};
 use voxelflow_storage::Purpose;
 use voxelflow_tables::check_export;
+
+/// A statement that is wrong.
+#[derive(Debug)]
+pub struct Refusal {
+    /// What the ledger calls it: `table series`.
+    pub(super) statement: String,
+    /// What is wrong.
+    pub error: Error,
+}
+
+impl From<Refusal> for Error {
+    fn from(refusal: Refusal) -> Self {
+        refusal.error
+    }
+}
 
 /// Plans every statement against what the ones before it would make. Headers of images are read, no data.
 ///
@@ -16,28 +31,46 @@ use voxelflow_tables::check_export;
 ///
 /// # Errors
 /// The first statement that is wrong.
-pub async fn check(file: &PipelineFile, session: &Session, out: &Path) -> Result<usize> {
+pub async fn check(file: &PipelineFile, session: &Session, out: &Path) -> Result<usize, Refusal> {
+    let wrong = |statement: String| move |error| Refusal { statement, error };
     let context = session.context().clone();
-    let mut planner = Planner::try_new(context, session.planner().clone(), out.join("models"))?;
+    let planner = Planner::try_new(context, session.planner().clone(), out.join("models"));
+    let mut planner = planner.map_err(|e| wrong(file.name.clone())(e.into()))?;
+    ledger::register(session.context(), &[]).map_err(wrong(file.name.clone()))?;
     for (number, statement) in file.statements.iter().enumerate() {
-        // Files that are named in FROM are opened when the statement is planned.
-        for location in planner.inputs(statement)?.tables.iter().filter(|l| !l.contains(['*', '?', '['])) {
-            let checked = session.check_location(location, Purpose::Read).await;
-            checked.map_err(|e| in_statement(file, statement, e))?;
-        }
-        let planned = planner.plan(statement).await?;
-        if let Planned::ExportMaps { source: MapsSource::Rows(rows), target } = &planned {
-            let target = out.join(target);
-            let checked = check_export(rows.schema().as_arrow(), &target.to_string_lossy());
-            checked.map_err(|e| in_statement(file, statement, e.into()))?;
-        }
-        check_locations(session, &planned).await.map_err(|e| in_statement(file, statement, e))?;
-        if matches!(planned, Planned::Other(LogicalPlan::Copy(_) | LogicalPlan::Dml(_))) {
+        let goes_on = check_statement(file, session, out, &mut planner, statement).await;
+        if !goes_on.map_err(wrong(ledger::name_of(statement)))? {
             return Ok(number + 1);
         }
-        planner.declare(statement, &planned).await?;
     }
     Ok(file.statements.len())
+}
+
+/// Plans one statement; answers whether those after it can be checked.
+async fn check_statement(
+    file: &PipelineFile,
+    session: &Session,
+    out: &Path,
+    planner: &mut Planner,
+    statement: &Statement,
+) -> Result<bool> {
+    // Files that are named in FROM are opened when the statement is planned.
+    for location in planner.inputs(statement)?.tables.iter().filter(|l| !l.contains(['*', '?', '['])) {
+        let checked = session.check_location(location, Purpose::Read).await;
+        checked.map_err(|e| in_statement(file, statement, e))?;
+    }
+    let planned = planner.plan(statement).await?;
+    if let Planned::ExportMaps { source: MapsSource::Rows(rows), target } = &planned {
+        let target = out.join(target);
+        let checked = check_export(rows.schema().as_arrow(), &target.to_string_lossy());
+        checked.map_err(|e| in_statement(file, statement, e.into()))?;
+    }
+    check_locations(session, &planned).await.map_err(|e| in_statement(file, statement, e))?;
+    if matches!(planned, Planned::Other(LogicalPlan::Copy(_) | LogicalPlan::Dml(_))) {
+        return Ok(false);
+    }
+    planner.declare(statement, &planned).await?;
+    Ok(true)
 }
 
 /// Looks at the stores that a statement names, so that what is wrong with their description is named before anything
@@ -62,11 +95,7 @@ async fn check_locations(session: &Session, planned: &Planned) -> Result<()> {
 }
 
 /// The same error with the statement's place.
-pub(super) fn in_statement(
-    file: &PipelineFile,
-    statement: &voxelflow_pipeline::Statement,
-    source: Error,
-) -> Error {
+pub(super) fn in_statement(file: &PipelineFile, statement: &Statement, source: Error) -> Error {
     Error::Statement {
         file: file.name.clone(),
         line: statement.line(),

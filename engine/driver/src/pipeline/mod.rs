@@ -3,13 +3,15 @@
 //! ```text
 //!   file.vf ─► parse ─► check (every statement, nothing runs) ─► run statement by statement ─► out/
 //!                                                                  │ key known and files there: skip
-//!                                                                  └► out/voxelflow.json (RunRecord)
+//!                                                                  └► out/voxelflow.json (RunRecord), out/ledger/
 //! ```
 
 mod check;
 mod file;
 mod file_identity;
+pub(crate) mod ledger;
 mod plan_text;
+mod report_ledger;
 mod report_page;
 mod run;
 mod run_record;

@@ -1,6 +1,6 @@
 //! `voxelflow plan`: what a file would do, statement by statement, without doing it.
 
-use super::PipelineFile;
+use super::{PipelineFile, ledger};
 use crate::{Result, Session};
 use datafusion::{
     common::stats::Precision,
@@ -21,6 +21,7 @@ use voxelflow_pipeline::{MapsSource, Planned, Planner};
 pub async fn plan_text(file: &PipelineFile, session: &Session, out: &Path) -> Result<String> {
     let context = session.context().clone();
     let mut planner = Planner::try_new(context, session.planner().clone(), out.join("models"))?;
+    ledger::register(session.context(), &[])?;
     let mut text = String::new();
     for statement in &file.statements {
         let planned = planner.plan(statement).await?;

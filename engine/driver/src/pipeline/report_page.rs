@@ -1,6 +1,6 @@
 //! Gathers what a run left behind into a [`Report`]: statements, tables, models with examples, maps.
 
-use super::{OutcomeNote, run::Runner};
+use super::{OutcomeNote, report_ledger, run::Runner};
 use crate::{Error, Result, clock};
 use arrow::{
     array::{Array, AsArray, RecordBatch},
@@ -17,8 +17,7 @@ use voxelflow_dataset::OptionMap;
 use voxelflow_formats::{NiftiReader, ReadOptions};
 use voxelflow_pipeline::PlannedTrain;
 use voxelflow_report::{
-    FileRow, LedgerRow, MapSection, ModelSection, ReconstructionExample, Report, StatementRow, TableRow,
-    Volume,
+    FileRow, MapSection, ModelSection, ReconstructionExample, Report, StatementRow, TableRow, Volume,
 };
 use voxelflow_signal::pearson_r;
 use voxelflow_stage::{Grid, History, KEY_COLUMNS, Model, SERIES_COLUMN};
@@ -47,13 +46,8 @@ pub(super) async fn build(run: &Runner<'_>) -> Result<Report> {
             bytes: f.bytes,
             what: title.clone(),
         }));
-        let ledger = record.ledger.iter().filter(|(_, count)| *count > 0);
-        report.ledger.extend(ledger.map(|(reason, count)| LedgerRow {
-            what: title.clone(),
-            reason: reason.clone(),
-            count: *count,
-        }));
     }
+    report.ledger = report_ledger::rows(&run.session).await?;
     for (target, record) in &run.record.statements {
         if let (Some(name), Some(file)) = (target.strip_prefix("table "), record.files.first()) {
             report.tables.push(table_row(run, name, record.rows.unwrap_or(0), file.bytes, &file.path).await?);

@@ -2,9 +2,9 @@
 
 use super::{
     FileRecord, Outcome, OutcomeNote, PipelineFile, RunRecord, StatementRecord,
-    check::{check, in_statement},
+    check::{Refusal, check, in_statement},
     file_identity::file_identity,
-    report_page,
+    ledger, report_page,
 };
 use crate::{
     Error, Result, Session,
@@ -23,12 +23,12 @@ use std::{
     sync::Arc,
     time::Instant,
 };
-use voxelflow_dataset::{TrainingHistory, WriteOptions, remove_left_behind};
+use voxelflow_dataset::{Ledger, TrainingHistory, WriteOptions, remove_left_behind};
 use voxelflow_operators::TrainObserver;
 use voxelflow_pipeline::{
-    MapsSource, Planned, PlannedTable, PlannedTrain, Planner, Statement, explain_batch, statement_key,
+    LEDGER, MapsSource, Planned, PlannedTable, PlannedTrain, Planner, Statement, explain_batch, statement_key,
 };
-use voxelflow_tables::{ExportOptions, check_export, export_maps};
+use voxelflow_tables::{ExportOptions, NiftiTable, SeriesTable, check_export, export_maps};
 
 /// Rows of a query that are shown.
 const ROWS_SHOWN: usize = 40;
@@ -54,15 +54,28 @@ pub struct RunOptions {
 /// The first statement that is wrong (before anything has run) or that fails.
 pub async fn run(file: &PipelineFile, options: &RunOptions) -> Result<Vec<Outcome>> {
     let session = || Session::builder().out(&options.out).memory_limit(options.memory_limit);
-    check(file, &session().build()?, &options.out).await?;
+    if let Err(refusal) = check(file, &session().build()?, &options.out).await {
+        // The refusal is what to tell; a folder that cannot be written hides behind it.
+        if let Err(e) = note_refusal(&options.out, &refusal) {
+            log::warn!("{e}: the ledger does not have what was refused");
+        }
+        return Err(refusal.error);
+    }
     prepare_folder(&options.out)?;
     let session = session().place(&options.cluster).start().await?;
     let mut runner = Runner::try_new(file, session, options)?;
     for statement in &file.statements {
         let outcome = runner.statement(statement).await;
-        runner.outcomes.push(outcome.map_err(|e| placed(file, statement, e))?);
+        runner.done(outcome.map_err(|e| placed(file, statement, e))?)?;
     }
     Ok(runner.outcomes)
+}
+
+/// A run that is refused is in the ledger too: whoever looks at many folders finds it there.
+fn note_refusal(out: &Path, refusal: &Refusal) -> Result<()> {
+    let Some(entry) = refusal.error.refused_run() else { return Ok(()) };
+    prepare_folder(out)?;
+    ledger::write_refusal(out, &refusal.statement, entry)
 }
 
 /// A pipeline error shows its place by itself.
@@ -105,6 +118,8 @@ impl<'a> Runner<'a> {
             options.out.join("models"),
         )?;
         let record = if options.fresh { RunRecord::new() } else { RunRecord::read(&options.out) };
+        ledger::forget_others(&options.out, &record)?;
+        ledger::register(session.context(), &[])?;
         Ok(Self {
             file,
             session,
@@ -117,8 +132,18 @@ impl<'a> Runner<'a> {
         })
     }
 
+    /// What a statement has made of itself is seen by those after it.
+    fn done(&mut self, outcome: Outcome) -> Result<()> {
+        self.outcomes.push(outcome);
+        let files = self.outcomes.iter().filter_map(|o| o.record.ledger_file.as_ref());
+        let files: Vec<PathBuf> = files.map(|file| self.options.out.join(&file.path)).collect();
+        ledger::register(self.session.context(), &files)
+    }
+
     async fn statement(&mut self, statement: &Statement) -> Result<Outcome> {
         let started = Instant::now();
+        // Nothing that ran before, such as the queries of a report, is this statement's.
+        drop(self.session.take_ledger());
         let planned = self.planner.plan(statement).await?;
         let key = self.key(statement, &planned).await?;
         let (note, mut record) = match planned {
@@ -127,21 +152,39 @@ impl<'a> Runner<'a> {
             Planned::ExportMaps { source, target } => self.export(source, &target, &key).await?,
             Planned::Report { path } => self.report(&path, &key).await?,
             Planned::CreateExternalTable(plan) => {
-                if let LogicalPlan::Ddl(DdlStatement::CreateExternalTable(command)) = &plan {
-                    self.keys.insert(command.name.to_string(), key.clone());
+                let name = match &plan {
+                    LogicalPlan::Ddl(DdlStatement::CreateExternalTable(command)) => {
+                        Some(command.name.clone())
+                    }
+                    _ => None,
+                };
+                let (note, record) = self.execute(plan).await?;
+                let mut found = self.session.take_ledger();
+                if let Some(name) = name {
+                    self.keys.insert(name.to_string(), key.clone());
+                    found.extend(self.told_by(&name).await?);
+                    (note, self.tell(&table_target(name.table()), record, &found)?)
+                } else {
+                    (note, record)
                 }
-                self.execute(plan).await?
             }
             Planned::Query(plan) => {
                 let rows = print_rows(&self.session.dataset(plan), ROWS_SHOWN).await?;
-                (OutcomeNote::Ran, StatementRecord { rows: Some(rows), ..Default::default() })
+                let record = StatementRecord { rows: Some(rows), ..Default::default() };
+                (
+                    OutcomeNote::Ran,
+                    self.tell(&ledger::name_of(statement), record, &self.session.take_ledger())?,
+                )
             }
             Planned::Explain(rows) => {
                 let batch = explain_batch(&rows).map_err(datafusion::error::DataFusionError::from)?;
                 print_rows(&self.session.from_batches(&[batch], 1)?, usize::MAX).await?;
                 (OutcomeNote::Ran, StatementRecord::default())
             }
-            Planned::Set { plan, .. } | Planned::Other(plan) => self.execute(plan).await?,
+            Planned::Set { plan, .. } | Planned::Other(plan) => {
+                let (note, record) = self.execute(plan).await?;
+                (note, self.tell(&ledger::name_of(statement), record, &self.session.take_ledger())?)
+            }
         };
         if note == OutcomeNote::Ran {
             record.seconds = started.elapsed().as_secs_f64();
@@ -158,6 +201,7 @@ impl<'a> Runner<'a> {
             // What no statement made is a file or a table of the session: it counts by what lies there.
             let known = match self.keys.get(name) {
                 Some(key) => key.clone(),
+                None if name == LEDGER => self.ledger_identity(),
                 None => file_identity(name, &stores).await,
             };
             identities.insert(name.clone(), known);
@@ -177,15 +221,38 @@ impl<'a> Runner<'a> {
         Ok(statement_key(statement, &identities))
     }
 
+    /// The ledger changes when a statement before does.
+    fn ledger_identity(&self) -> String {
+        let before = self.keys.iter().map(|(target, key)| format!("{target} {key}\n"));
+        before.collect()
+    }
+
+    /// What a table has for the ledger before any of its rows are read.
+    async fn told_by(&self, name: &TableReference) -> Result<Ledger> {
+        let table = self.session.context().table_provider(name.clone()).await?;
+        let images = table.downcast_ref::<NiftiTable>().map(NiftiTable::ledger);
+        let series = table.downcast_ref::<SeriesTable>().map(SeriesTable::ledger);
+        Ok(images.or(series).cloned().unwrap_or_default())
+    }
+
+    /// Writes the ledger of a statement in the place of the one that it had.
+    fn tell(&self, target: &str, record: StatementRecord, found: &Ledger) -> Result<StatementRecord> {
+        let ledger_file = ledger::write(&self.options.out, target, found)?;
+        Ok(StatementRecord { ledger: found.totals().into_iter().collect(), ledger_file, ..record })
+    }
+
     async fn execute(&self, plan: LogicalPlan) -> Result<Done> {
         let frame = self.session.context().execute_logical_plan(plan).await?;
         self.session.dataset(frame.into_unoptimized_plan()).collect().await?;
         Ok((OutcomeNote::Ran, StatementRecord::default()))
     }
 
-    fn remember(&mut self, target: String, record: &StatementRecord) -> Result<()> {
+    /// Remembers a statement that ran, with what it had for the ledger.
+    fn remember(&mut self, target: String, record: StatementRecord, found: &Ledger) -> Result<Done> {
+        let record = self.tell(&target, record, found)?;
         self.record.statements.insert(target, record.clone());
-        self.record.write(&self.options.out)
+        self.record.write(&self.options.out)?;
+        Ok((OutcomeNote::Ran, record))
     }
 
     fn unchanged(&self, target: &str, key: &str) -> Option<Done> {
@@ -198,7 +265,7 @@ impl<'a> Runner<'a> {
             return Ok((OutcomeNote::Unchanged, StatementRecord::default()));
         }
         let name = table.name.table();
-        let (target, folder) = (format!("table {name}"), self.options.out.join("tables").join(name));
+        let (target, folder) = (table_target(name), self.options.out.join("tables").join(name));
         let rows_folder = folder.join(&key[..16]);
         let done = match self.unchanged(&target, key) {
             Some(done) => done,
@@ -213,11 +280,9 @@ impl<'a> Runner<'a> {
                     rows: Some(written.rows as u64),
                     taken_over: written.taken_over as u64,
                     files: vec![FileRecord::of(&rows_folder, &self.options.out)?],
-                    ledger: written.ledger.totals().into_iter().collect(),
                     ..Default::default()
                 };
-                self.remember(target, &record)?;
-                (OutcomeNote::Ran, record)
+                self.remember(target, record, &written.ledger)?
             }
         };
         self.register_table(&table.name, &rows_folder).await?;
@@ -253,8 +318,8 @@ impl<'a> Runner<'a> {
                     files: vec![FileRecord::of(&folder, &self.options.out)?],
                     ..Default::default()
                 };
-                self.remember(target.clone(), &record)?;
-                (OutcomeNote::Ran, record)
+                let found = self.session.take_ledger();
+                self.remember(target.clone(), record, &found)?
             }
         };
         if let Some(location) = &train.publish
@@ -295,8 +360,8 @@ impl<'a> Runner<'a> {
         let files: Result<Vec<FileRecord>> =
             files.iter().map(|f| FileRecord::of(f, &self.options.out)).collect();
         let record = StatementRecord { key: key.to_owned(), files: files?, ..Default::default() };
-        self.remember(record_target, &record)?;
-        Ok((OutcomeNote::Ran, record))
+        let found = self.session.take_ledger();
+        self.remember(record_target, record, &found)
     }
 
     async fn report(&mut self, path: &str, key: &str) -> Result<Done> {
@@ -311,13 +376,17 @@ impl<'a> Runner<'a> {
         report_page::build(self).await?.write(&file)?;
         let files = vec![FileRecord::of(&file, &self.options.out)?];
         let record = StatementRecord { key: key.to_owned(), files, ..Default::default() };
-        self.remember(target, &record)?;
-        Ok((OutcomeNote::Ran, record))
+        // What it has read to show it is not left out by it.
+        self.remember(target, record, &Ledger::default())
     }
 }
 
 fn model_target(name: &str) -> String {
     format!("model {name}")
+}
+
+fn table_target(name: &str) -> String {
+    format!("table {name}")
 }
 
 /// A training that was stopped goes on from its checkpoints, which lie beside the model's folder; a fresh one must not.

@@ -35,8 +35,10 @@ pub struct StatementRecord {
     pub loss: Option<[f64; 2]>,
     /// What it wrote.
     pub files: Vec<FileRecord>,
-    /// What was left out or changed, and how often: `(what, count)`.
+    /// What was left out, changed or found odd, over all runs: `(what level: reason, count)`.
     pub ledger: Vec<(String, u64)>,
+    /// Its rows of the table `ledger`, which have runs and places; none if there was nothing to tell.
+    pub ledger_file: Option<FileRecord>,
 }
 
 /// A file or folder that was written.
@@ -85,7 +87,9 @@ impl RunRecord {
     pub fn unchanged(&self, target: &str, key: &str, out: &Path) -> Option<&StatementRecord> {
         let there =
             |f: &FileRecord| FileRecord::of(&out.join(&f.path), out).is_ok_and(|now| now.bytes == f.bytes);
-        self.statements.get(target).filter(|s| s.key == key && s.files.iter().all(there))
+        self.statements
+            .get(target)
+            .filter(|s| s.key == key && s.files.iter().chain(&s.ledger_file).all(there))
     }
 
     /// Writes the record.

@@ -21,17 +21,19 @@ use datafusion::{
     physical_plan::{
         DisplayAs, DisplayFormatType, ExecutionPlan, Partitioning, PlanProperties, SendableRecordBatchStream,
         execution_plan::{Boundedness, EmissionType},
+        metrics::{ExecutionPlanMetricsSet, MetricsSet},
         stream::RecordBatchStreamAdapter,
     },
 };
 use futures::stream;
 use std::{
+    collections::BTreeSet,
     fmt,
     path::{Path, PathBuf},
     sync::Arc,
     time::{Duration, Instant},
 };
-use voxelflow_dataset::Runner;
+use voxelflow_dataset::{Finding, LedgerEntry, LedgerNotes, Level, RunKey, Runner};
 use voxelflow_stage::{GRID_METADATA_KEY, Grid};
 
 /// Executes [`TrainNode`](crate::TrainNode); one partition, one row for each epoch.
@@ -42,6 +44,8 @@ pub struct TrainExec {
     inputs: Vec<Arc<dyn ExecutionPlan>>,
     validates: bool,
     properties: Arc<PlanProperties>,
+    /// What is for the ledger, of the inputs too.
+    metrics: ExecutionPlanMetricsSet,
 }
 
 impl TrainExec {
@@ -53,7 +57,13 @@ impl TrainExec {
             EmissionType::Final,
             Boundedness::Bounded,
         );
-        Self { job, inputs, validates, properties: Arc::new(properties) }
+        Self {
+            job,
+            inputs,
+            validates,
+            properties: Arc::new(properties),
+            metrics: ExecutionPlanMetricsSet::new(),
+        }
     }
 }
 
@@ -94,8 +104,14 @@ impl ExecutionPlan for TrainExec {
         };
         let validation = self.inputs.get(1).filter(|_| self.validates).cloned();
         let job = Arc::clone(&self.job);
-        let rows = stream::once(async move { train_on(job, &train, validation.as_ref(), &context).await });
-        Ok(Box::pin(RecordBatchStreamAdapter::new(self.schema(), rows)))
+        let notes = LedgerNotes::new(&self.metrics, partition);
+        let noted = Arc::clone(&notes);
+        let rows =
+            stream::once(async move { train_on(job, &train, validation.as_ref(), &noted, &context).await });
+        Ok(Box::pin(RecordBatchStreamAdapter::new(self.schema(), notes.until_end(rows))))
+    }
+    fn metrics(&self) -> Option<MetricsSet> {
+        Some(self.metrics.clone_inner())
     }
 }
 
@@ -112,6 +128,7 @@ async fn train_on(
     job: Arc<TrainJob>,
     train: &Arc<dyn ExecutionPlan>,
     validation: Option<&Arc<dyn ExecutionPlan>>,
+    notes: &LedgerNotes,
     context: &Arc<TaskContext>,
 ) -> PlanResult<RecordBatch> {
     let folder = ModelFolder::prepare(&job.folder)?;
@@ -134,6 +151,7 @@ async fn train_on(
         None => None,
     };
     check_rows(&job, &rows, validation.as_ref())?;
+    note_rows(&rows, validation.as_ref(), notes);
     if training.0.is_cancelled() {
         return Err(Error::from(voxelflow_stage::Error::Cancelled).into());
     }
@@ -238,6 +256,24 @@ fn spool_name(job: &TrainJob) -> String {
 
 fn grid_of(schema: &SchemaRef) -> Result<Option<Grid>> {
     Ok(schema.metadata().contains_key(GRID_METADATA_KEY).then(|| Grid::of(schema)).transpose()?)
+}
+
+/// What the ledger is told: what the rows' own plans have to say, the rows that are not trained on, and subjects whose
+/// validation loss flatters.
+fn note_rows(train: &Spool, validation: Option<&Spool>, notes: &LedgerNotes) {
+    notes.note_all(train.ledger.clone());
+    let Some(validation) = validation else { return };
+    notes.note_all(validation.ledger.clone());
+    let entry = |level, what, reason: &str, count: usize, subjects: BTreeSet<&str>| {
+        let entry = LedgerEntry::of_run(RunKey::default(), level, what, reason, count as u64);
+        notes.note(if subjects.is_empty() { entry } else { entry.named(subjects) });
+    };
+    let (subjects, reason) =
+        (validation.subjects(), "rows to validate on, of these subjects: not trained on");
+    entry(Level::Voxel, Finding::HeldOut, reason, validation.rows(), subjects.clone());
+    let both = &subjects & &train.subjects();
+    let reason = "subjects both trained on and validated on: the validation loss flatters";
+    entry(Level::Value, Finding::Noted, reason, both.len(), both);
 }
 
 /// What only the rows themselves can tell.

@@ -5,7 +5,7 @@ use arrow::{
     array::{AsArray, RecordBatch},
     datatypes::{Float64Type, UInt64Type},
 };
-use datafusion::prelude::SessionContext;
+use datafusion::{physical_plan::collect, prelude::SessionContext};
 use futures::StreamExt;
 use object_store::{ObjectStore, memory::InMemory};
 use serde_json::json;
@@ -14,7 +14,7 @@ use std::{
     sync::{Arc, Mutex, OnceLock, Weak},
     time::Duration,
 };
-use voxelflow_dataset::{EngineConfig, session_context};
+use voxelflow_dataset::{EngineConfig, StagePlanner, session_context};
 use voxelflow_operators::{Error, FailureCause, TrainObserver, extension_planners};
 use voxelflow_stage::{EpochRecord, ProgressSink, StepRecord};
 
@@ -52,6 +52,26 @@ async fn any_number_of_ranks_finishes_on_uneven_partitions() {
             assert_eq!(bench.spooled(), 0, "rows are left behind");
         }
     }
+}
+
+#[tokio::test]
+async fn rows_that_are_not_trained_on_are_in_the_ledger_and_what_the_input_has_to_tell_once() {
+    let bench = Bench::new();
+    bench.table("bold", uneven());
+    let ledger = async |train: &str, validation: &str, settings: serde_json::Value| {
+        let request = bench.request(train, Some(validation), settings).await;
+        let plan = bench.catalog.plan_train(request).unwrap();
+        let frame = bench.context.execute_logical_plan(plan).await.unwrap();
+        let plan = frame.create_physical_plan().await.unwrap();
+        collect(Arc::clone(&plan), bench.context.task_ctx()).await.unwrap();
+        super::clean::ledger(&plan)
+    };
+    let of = |subject: &str| format!("SELECT * FROM bold WHERE subject = '{subject}'");
+    assert_eq!(ledger(&of("a"), &of("b"), SETTINGS(2)).await, [": held_out voxel 12 at b"]);
+    let mut allowed = SETTINGS(1);
+    allowed["subject_overlap"] = json!("allow");
+    let told = ledger("SELECT * FROM bold", &of("b"), allowed).await;
+    assert_eq!(told, [": held_out voxel 12 at b", ": noted value 1 at b"]);
 }
 
 #[tokio::test]

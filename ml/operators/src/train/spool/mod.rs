@@ -39,7 +39,7 @@ use serde::{Deserialize, Serialize};
 use std::{collections::BTreeSet, sync::Arc};
 use storage::Storage;
 use tokio::sync::Semaphore;
-use voxelflow_dataset::Runner;
+use voxelflow_dataset::{Ledger, Runner};
 
 /// Rows whose order is written at once.
 const ORDER_PIECE: usize = 64 << 10;
@@ -69,6 +69,8 @@ pub(super) struct Spool {
     pub hash: blake3::Hash,
     sum: f64,
     squares: f64,
+    /// What the input had for the data-quality ledger.
+    pub ledger: Ledger,
 }
 
 impl Spool {
@@ -88,6 +90,7 @@ impl Spool {
         let run = Runner::of(context).run(plan, Arc::clone(context)).await?;
         let gathered = gather(run.streams, context.session_config().target_partitions()).await;
         let gathered = gathered.map_err(own_cause)?;
+        let ledger = run.counts.gather().await?;
         let (sum, squares) = (gathered.sum.value(), gathered.squares.value());
         let ordered = Rows::in_order(gathered.partitions);
         let place = SpoolPlace {
@@ -98,7 +101,7 @@ impl Spool {
             time_points,
         };
         write_order(&place, &ordered.places, context).await?;
-        Ok(Self { place, origins: ordered.origins, hash: ordered.hash, sum, squares })
+        Ok(Self { place, origins: ordered.origins, hash: ordered.hash, sum, squares, ledger })
     }
 
     /// Number of rows.
