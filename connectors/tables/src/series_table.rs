@@ -5,7 +5,7 @@ use crate::image_files::{Wanted, find_files};
 use crate::series_columns::schema;
 use crate::series_exec::{SeriesExec, SeriesRows};
 use crate::series_file::{SeriesFile, origin};
-use crate::stores::whole;
+use crate::volume_options::whole_path;
 use crate::{Error, Result, SeriesFormat, SeriesOptions, Stores, series_smoothing};
 use arrow::datatypes::SchemaRef;
 use async_trait::async_trait;
@@ -85,9 +85,9 @@ impl SeriesTable {
     ) -> Result<Self> {
         let mut options = SeriesOptions::parse(format, options)?;
         if let Some(meshes) = &options.mesh {
-            let whole: Vec<String> =
-                meshes.split(',').map(|mesh| whole(mesh.trim())).collect::<Result<_>>()?;
-            options.mesh = Some(whole.join(","));
+            let meshes: Vec<String> =
+                meshes.split(',').map(|mesh| whole_path(mesh.trim())).collect::<Result<_>>()?;
+            options.mesh = Some(meshes.join(","));
         }
         let mut files = Vec::new();
         for location in locations {
@@ -182,7 +182,7 @@ fn runs_of(location: &str, files: &[SeriesFile], options: &SeriesOptions) -> Res
         );
         return Err(Error::Location { location: location.into(), reason });
     }
-    let (keys, image, confounds) = (keys(first), first.location.clone(), Some(whole(confounds)?));
+    let (keys, image, confounds) = (keys(first), first.location.clone(), Some(whole_path(confounds)?));
     Ok(vec![RunFiles { keys, image, confounds, ..RunFiles::default() }])
 }
 

@@ -98,23 +98,6 @@ impl Stores {
     }
 }
 
-/// A path or URL as every process understands it: paths from the root of the file system on.
-///
-/// # Errors
-/// A location that is none, or a path that is no Unicode text.
-pub(crate) fn whole(location: &str) -> Result<String> {
-    Ok(match Place::parse(location)? {
-        Place::Local(path) => match path.into_os_string().into_string() {
-            Ok(path) => path,
-            Err(path) => {
-                let reason = "its name is no Unicode text".into();
-                return Err(crate::Error::Image { path: path.to_string_lossy().into_owned(), reason });
-            }
-        },
-        Place::Remote(_) => location.to_owned(),
-    })
-}
-
 /// Why DataFusion has no store for a URL.
 fn unusable(url: &str, e: DataFusionError) -> voxelflow_storage::Error {
     let other = |reason: String| voxelflow_storage::Error::Location { text: url.into(), reason };
