@@ -46,7 +46,7 @@ pub use atomic_file::{AtomicFile, publish};
 pub use check::{Purpose, check};
 pub use error::{Error, Result};
 pub use fault::Field;
-pub use folder::{fetch_folder, publish_folder};
+pub use folder::{fetch_folder, is_published, publish_folder};
 pub use listing::Listing;
 pub use location::{Location, Place};
 pub use object_reader::{ObjectReader, Stamp, read_object, stamp};

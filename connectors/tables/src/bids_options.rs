@@ -41,7 +41,8 @@ impl RunKind {
 }
 
 /// Options of a BIDS table. What chooses images may list several values, separated by commas; `none` means images
-/// whose names lack that entity.
+/// whose names lack that entity. Several values of `acq`, `ce`, `rec` or `dir` are separate runs, which the column `run`
+/// tells apart: `acq-a_run-1`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct BidsOptions {

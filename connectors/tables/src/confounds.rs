@@ -51,6 +51,13 @@ pub fn read_confounds(run: &RunFiles, stores: &Stores) -> Result<(ConfoundTable,
     Ok((table, components.collect()))
 }
 
+/// A text that changes when a file does that [`read_confounds`] reads: lengths, times of change and entity tags. None
+/// when one of them cannot be looked at.
+pub fn confounds_version(run: &RunFiles, stores: &Stores) -> Option<String> {
+    let files = run.confounds.iter().chain(&run.confounds_sidecars);
+    files.map(|file| Some(format!("{:?}\n", stores.stamp(file)?))).collect()
+}
+
 type Column = (String, Vec<Option<f64>>);
 
 /// Every column; NaN stands for `n/a`.

@@ -25,6 +25,12 @@ pub enum Error {
         /// What is wrong and what to do.
         reason: String,
     },
+    /// Several images that cannot be part of this table.
+    #[error("{} images cannot be read:{}", faults.len(), faults_text(faults))]
+    Images {
+        /// What is wrong with each, in the order of the runs.
+        faults: Vec<Error>,
+    },
     /// Images of one table, or an image and its mask, lie on different grids.
     #[error("{what} {path} does not lie on the grid of {other}: {difference}; {advice}")]
     Grid {
@@ -89,6 +95,17 @@ pub enum Error {
     Cancelled,
 }
 
+/// Faults that one message lists.
+const LISTED: usize = 10;
+
+fn faults_text(faults: &[Error]) -> String {
+    let listed: Vec<String> = faults.iter().take(LISTED).map(|fault| format!("\n  {fault}")).collect();
+    match faults.len().saturating_sub(LISTED) {
+        0 => listed.concat(),
+        more => format!("{}\n  and {more} more", listed.concat()),
+    }
+}
+
 impl Error {
     /// True when the user's input, not the machine, is at fault (exit code 2).
     pub fn is_input(&self) -> bool {
@@ -99,6 +116,7 @@ impl Error {
             | Self::Export { .. }
             | Self::AutoMask { .. }
             | Self::Volumes { .. } => true,
+            Self::Images { faults } => faults.iter().all(Self::is_input),
             Self::Stage(e) => e.is_input(),
             Self::Format(e) => e.is_input(),
             Self::Storage(e) => e.is_input(),

@@ -1,11 +1,12 @@
 //! What a folder of BIDS derivatives or of the HCP pipelines would give as a table, and what is wrong with it.
 
 use crate::series_file::SeriesFile;
-use crate::{Result, RunKeys, SeriesFormat, Stores};
+use crate::{Error, Result, RunKeys, SeriesFormat, Stores, run_tables::raw_text};
 use voxelflow_formats::bids::{
     BidsDataset, BidsRun, BoldKind, EventFiles, HcpQuery, Problem, Role, select_hcp_runs, select_runs,
     variants_of,
 };
+use voxelflow_stage::look_at_runs;
 use voxelflow_storage::Listing;
 
 /// What was found in a folder.
@@ -42,36 +43,41 @@ pub struct InspectedRun {
     pub events: Option<String>,
 }
 
-/// Looks at every run of a folder: names, sidecars and headers, no volumes. Nothing when the folder is of no kind
-/// that is known here.
+/// Looks at every run of a folder: names, sidecars and headers, no volumes; `raw` is the raw dataset of BIDS
+/// derivatives, where events lie. Nothing when the folder is of no kind that is known here.
 ///
 /// # Errors
-/// A folder that cannot be listed.
-pub fn inspect_folder(location: &str) -> Result<Option<FolderReport>> {
+/// A folder that cannot be listed, a raw dataset where there can be none.
+pub fn inspect_folder(location: &str, raw: Option<&str>) -> Result<Option<FolderReport>> {
     let listing = Stores::default().list(location)?;
-    if listing.paths().iter().any(|path| path.contains("MNINonLinear/Results/")) {
+    let hcp = listing.paths().iter().any(|path| path.contains("MNINonLinear/Results/"));
+    if hcp && let Some(raw) = raw {
+        let reason = "events of the HCP pipelines lie in the folder itself: leave the raw dataset out".into();
+        return Err(Error::Location { location: raw.into(), reason });
+    }
+    if hcp {
         return Ok(Some(inspect_hcp(&listing)));
     }
+    let raw = raw.map(|raw| Stores::default().list(raw)).transpose()?;
     let read = |path: &str| listing.read_text(path);
+    let read_raw = |path: &str| raw_text(raw.as_ref(), path);
     let dataset = BidsDataset::new(listing.paths(), &read);
+    let raw = raw.as_ref().map(|raw| BidsDataset::new(raw.paths(), &read_raw));
     let bids = listing.paths().iter().any(|path| path == "dataset_description.json")
         || dataset.files().any(|file| matches!(Role::of(&file.name), Role::Bold(_)));
-    Ok(bids.then(|| inspect_bids(&listing, &dataset)))
+    Ok(bids.then(|| inspect_bids(&listing, &dataset, raw.as_ref())))
 }
 
-fn inspect_bids(listing: &Listing, dataset: &BidsDataset) -> FolderReport {
+fn inspect_bids(listing: &Listing, dataset: &BidsDataset, raw: Option<&BidsDataset>) -> FolderReport {
     let mut report = FolderReport { kind: "BIDS", ..FolderReport::default() };
     let variants = variants_of(dataset);
     for query in &variants {
-        let found = select_runs(dataset, None, query);
-        let runs =
-            found.runs.iter().map(|run| inspect_run(listing, run, query.to_string(), &mut report.problems));
-        let runs: Vec<InspectedRun> = runs.collect();
-        report.runs.extend(runs);
+        let found = select_runs(dataset, raw, query);
+        report.inspect(listing, &found.runs, &query.to_string());
         report.take(&found.problems);
     }
     if variants.is_empty() {
-        report.take(&select_runs(dataset, None, &Default::default()).problems);
+        report.take(&select_runs(dataset, raw, &Default::default()).problems);
     }
     report.runs.sort_by(|a, b| (&a.run, &a.variant).cmp(&(&b.run, &b.variant)));
     report
@@ -80,15 +86,20 @@ fn inspect_bids(listing: &Listing, dataset: &BidsDataset) -> FolderReport {
 fn inspect_hcp(listing: &Listing) -> FolderReport {
     let mut report = FolderReport { kind: "HCP", ..FolderReport::default() };
     let found = select_hcp_runs(listing.paths(), &HcpQuery::default());
-    for run in &found.runs {
-        let inspected = inspect_run(listing, run, String::new(), &mut report.problems);
-        report.runs.push(inspected);
-    }
+    report.inspect(listing, &found.runs, "");
     report.take(&found.problems);
     report
 }
 
 impl FolderReport {
+    /// Looks at runs, several at a time.
+    fn inspect(&mut self, listing: &Listing, runs: &[BidsRun], variant: &str) {
+        for (run, problem) in look_at_runs(runs.len(), |run| inspect_run(listing, &runs[run], variant)) {
+            self.runs.push(run);
+            self.problems.extend(problem);
+        }
+    }
+
     fn take(&mut self, problems: &[Problem]) {
         for problem in problems {
             let text = problem.to_string();
@@ -99,17 +110,13 @@ impl FolderReport {
     }
 }
 
-fn inspect_run(
-    listing: &Listing,
-    run: &BidsRun,
-    variant: String,
-    problems: &mut Vec<String>,
-) -> InspectedRun {
+/// A run, and what is wrong with its images.
+fn inspect_run(listing: &Listing, run: &BidsRun, variant: &str) -> (InspectedRun, Option<String>) {
     let header = if run.bold.is_empty() { Ok(None) } else { read_headers(listing, run).map(Some) };
-    let header = header.unwrap_or_else(|e| {
-        problems.push(e.to_string());
-        None
-    });
+    let (header, problem) = match header {
+        Ok(header) => (header, None),
+        Err(e) => (None, Some(e.to_string())),
+    };
     let (size, volumes, t_r) = match header {
         Some((size, volumes, t_r)) => (Some(size), Some(volumes), t_r),
         None => (None, None, run.t_r),
@@ -118,9 +125,9 @@ fn inspect_run(
         EventFiles::Table(_) => "table".to_owned(),
         EventFiles::ThreeColumns(files) => format!("{} files", files.len()),
     });
-    InspectedRun {
+    let run = InspectedRun {
         run: run.label(),
-        variant,
+        variant: variant.to_owned(),
         usable: size.is_some(),
         size,
         volumes,
@@ -128,7 +135,8 @@ fn inspect_run(
         mask: run.mask.is_some(),
         confounds: run.confounds.is_some(),
         events,
-    }
+    };
+    (run, problem)
 }
 
 /// Size in words, points of the series, repetition time.

@@ -70,7 +70,7 @@ mod volume_options;
 mod volume_store;
 
 pub use bids_options::{BidsOptions, HcpOptions, Incomplete, RunImageOptions, RunKind};
-pub use confounds::read_confounds;
+pub use confounds::{confounds_version, read_confounds};
 pub use error::{Error, Result};
 pub use events::read_events;
 pub use export_maps::{ExportOptions, export_maps};

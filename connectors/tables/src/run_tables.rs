@@ -14,7 +14,7 @@ use voxelflow_formats::bids::{
     BidsDataset, BidsRun, ConfoundFiles, Effect, EventFiles as BidsEvents, Part, Problem, Root, Selection,
     select_hcp_runs, select_runs,
 };
-use voxelflow_stage::{EventFiles, Options, RunFiles};
+use voxelflow_stage::{EventFiles, Options, RunFiles, look_at_runs};
 use voxelflow_storage::Listing;
 
 /// Problems that one message lists.
@@ -41,10 +41,7 @@ pub(crate) fn bids_table(
     let listing = stores.list(location)?;
     let raw_listing = options.raw.as_deref().map(|raw| stores.list(raw)).transpose()?;
     let read = |path: &str| listing.read_text(path);
-    let read_raw = |path: &str| match &raw_listing {
-        Some(raw) => raw.read_text(path),
-        None => Err(std::io::ErrorKind::NotFound.into()),
-    };
+    let read_raw = |path: &str| raw_text(raw_listing.as_ref(), path);
     let dataset = BidsDataset::new(listing.paths(), &read);
     let raw = raw_listing.as_ref().map(|raw| BidsDataset::new(raw.paths(), &read_raw));
     let found = select_runs(&dataset, raw.as_ref(), &options.query());
@@ -110,18 +107,25 @@ fn series_table(
         );
     }
     let (runs, left_out) = usable(location, found, options.incomplete, false)?;
-    let mut series = Vec::new();
-    for run in &runs {
-        for bold in &run.bold {
+    let looked = look_at_runs(runs.len(), |number| {
+        let run = &runs[number];
+        let look = |bold: &String| {
             let (keys, t_r) = (RunKeys::from(run), options.t_r.or(run.t_r));
-            series.push(SeriesFile::of_run(&folders.images.location_of(bold), format, keys, t_r, stores)?);
-        }
-    }
+            SeriesFile::of_run(&folders.images.location_of(bold), format, keys, t_r, stores)
+        };
+        run.bold.iter().map(look).collect::<Result<Vec<_>>>()
+    });
+    let series: Vec<SeriesFile> = all_or_faults(looked)?.into_iter().flatten().collect();
     let (t_r, memory_limit) = (options.t_r, options.memory_limit);
     let reading = SeriesOptions { t_r, memory_limit, ..SeriesOptions::default() };
     let runs = runs.iter().map(|run| files(run, folders)).collect();
     let table = SeriesTable::of_files(location, series, reading, runs, history(&left_out), stores)?;
     Ok(table.with_ledger(told(&left_out)))
+}
+
+/// A text of the raw dataset, if there is one.
+pub(crate) fn raw_text(raw: Option<&Listing>, path: &str) -> std::io::Result<String> {
+    raw.ok_or(std::io::ErrorKind::NotFound)?.read_text(path)
 }
 
 fn table(
@@ -133,14 +137,7 @@ fn table(
 ) -> Result<NiftiTable> {
     let brain = MaskChoice::parse(options.mask())? == MaskChoice::Brain;
     let (runs, left_out) = usable(location, found, options.incomplete, brain)?;
-    let mut images = Vec::new();
-    for run in &runs {
-        let Some(bold) = run.bold.first() else { continue };
-        let mask = run.mask.as_ref().filter(|_| brain).map(|mask| folders.images.location_of(mask));
-        let t_r = options.t_r.or(run.t_r);
-        let location = folders.images.location_of(bold);
-        images.push(Image::of_run(&location, RunKeys::from(run), t_r, mask, stores)?);
-    }
+    let images = images(&runs, brain, folders.images, options, stores)?;
     NiftiTable::of_images(Parts {
         location: location.into(),
         images,
@@ -150,6 +147,45 @@ fn table(
         history: history(&left_out),
         stores: stores.clone(),
     })
+}
+
+/// The headers of the images of `runs`, several runs at a time.
+///
+/// # Errors
+/// What is wrong with each run.
+fn images(
+    runs: &[BidsRun],
+    brain: bool,
+    listing: &Listing,
+    options: &RunImageOptions,
+    stores: &Stores,
+) -> Result<Vec<Image>> {
+    let looked = look_at_runs(runs.len(), |number| {
+        let run = &runs[number];
+        let bold = listing.location_of(run.bold.first().map_or("", String::as_str));
+        let mask = run.mask.as_ref().filter(|_| brain).map(|mask| listing.location_of(mask));
+        Image::of_run(&bold, RunKeys::from(run), options.t_r.or(run.t_r), mask, stores)
+    });
+    all_or_faults(looked)
+}
+
+/// What was found of each run.
+///
+/// # Errors
+/// What is wrong with each of those of which nothing was.
+fn all_or_faults<T>(looked: Vec<Result<T>>) -> Result<Vec<T>> {
+    let (mut all, mut faults) = (Vec::with_capacity(looked.len()), Vec::new());
+    for found in looked {
+        match found {
+            Ok(found) => all.push(found),
+            Err(fault) => faults.push(fault),
+        }
+    }
+    match faults.len() {
+        0 => Ok(all),
+        1 => Err(faults.remove(0)),
+        _ => Err(Error::Images { faults }),
+    }
 }
 
 /// The runs that can be read, and what was left out and why.

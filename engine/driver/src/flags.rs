@@ -328,6 +328,9 @@ pub struct InspectFlags {
     /// NIfTI image, Parquet file or folder, model folder, or a folder (also a URL) of BIDS derivatives or of the HCP
     /// pipelines.
     pub path: PathBuf,
+    /// The raw dataset (a folder or a URL) of BIDS derivatives, where events and more sidecars lie.
+    #[arg(long, value_name = "FOLDER|URL")]
+    pub raw: Option<PathBuf>,
 }
 
 /// Flags of `synth`.

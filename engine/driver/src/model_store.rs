@@ -11,7 +11,7 @@ use std::{
 };
 use tempfile::TempDir;
 use voxelflow_operators::ModelSource;
-use voxelflow_storage::{StoreOptions, StoreRegistry, fetch_folder, publish_folder};
+use voxelflow_storage::{Purpose, StoreOptions, StoreRegistry, check, fetch_folder, publish_folder};
 
 /// True for the places that are not folders of this machine.
 pub(crate) fn is_remote(location: &str) -> bool {
@@ -77,7 +77,11 @@ fn fetch(location: &str, options: &StoreOptions, parent: &Path) -> Result<PathBu
         let runtime = runtime.map_err(|e| Error::io(parent, e))?;
         let registry = StoreRegistry::default();
         let source = registry.resolve_with(location, options)?;
-        Ok(runtime.block_on(fetch_folder(source.store.as_ref(), &source.path, parent))?)
+        runtime.block_on(async {
+            // What is wrong with the store's description is named within seconds, not after many trials.
+            check(location, options, Purpose::Read).await?;
+            Ok(fetch_folder(source.store.as_ref(), &source.path, parent).await?)
+        })
     };
     thread::scope(|scope| scope.spawn(work).join()).unwrap_or_else(|_| {
         Err(Error::io(parent, std::io::Error::other("the thread that fetched has failed")))

@@ -6,7 +6,7 @@ use crate::{
     error::input_in,
     flags::ClusterFlags,
     model_store::{StoredModels, is_remote, publish_model},
-    stores::{LiveOptions, SessionStores, StoreSettings, stores_of},
+    stores::{LiveOptions, SessionStores, StoreSettings, before_glob, stores_of},
 };
 use datafusion::{
     catalog::TableProviderFactory, datasource::provider_as_source, error::DataFusionError,
@@ -26,7 +26,7 @@ use voxelflow_dataset::{
     register_stages, runner::Fault, session_state,
 };
 use voxelflow_operators::{StageCatalog, end_cut_off, extension_planners};
-use voxelflow_storage::{Field, Purpose, StoreOptions};
+use voxelflow_storage::{Purpose, StoreOptions, StoreRegistry, is_published};
 use voxelflow_tables::{ExportOptions, ImageTables, Stores, TextTables, check_export, export_maps};
 
 /// Folder of what a session writes, unless told otherwise.
@@ -297,8 +297,8 @@ impl Session {
         publish_model(folder, location, &self.stores.now()).await
     }
 
-    /// Looks at a location in a store before any work: what is wrong with its description is named within seconds.
-    /// Locations of this machine are left to whoever opens them.
+    /// Looks at a location in a store before any work: what is wrong with its description is named within seconds. Of
+    /// a glob it looks at the folder. Locations of this machine are left to whoever opens them.
     ///
     /// # Errors
     /// The field that is wrong.
@@ -306,19 +306,21 @@ impl Session {
         if !is_remote(location) || location.starts_with("memory://") {
             return Ok(());
         }
-        Ok(voxelflow_storage::check(location, &self.stores.now(), purpose).await?)
+        let named = before_glob(location);
+        if named != location && location.starts_with("http") {
+            // A question mark begins a query there, and folders are not listed.
+            return Ok(());
+        }
+        Ok(voxelflow_storage::check(named, &self.stores.now(), purpose).await?)
     }
 
-    /// Whether something lies at a location in a store.
+    /// Whether the local folder of a model is what was published as `location`.
     ///
     /// # Errors
     /// A store that cannot be asked.
-    pub(crate) async fn has(&self, location: &str) -> Result<bool> {
-        match self.check_location(location, Purpose::Read).await {
-            Ok(()) => Ok(true),
-            Err(Error::Storage(e)) if e.field() == Some(Field::Path) => Ok(false),
-            Err(e) => Err(e),
-        }
+    pub(crate) async fn is_published(&self, folder: &Path, location: &str) -> Result<bool> {
+        let target = StoreRegistry::global().resolve_with(location, &self.stores.now())?;
+        Ok(is_published(folder, target.store.as_ref(), &target.path).await?)
     }
 
     /// The voxel series of NIfTI images: a file, a folder or a glob, with the options that

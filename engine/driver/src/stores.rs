@@ -125,6 +125,14 @@ impl ObjectStoreRegistry for SessionStores {
     }
 }
 
+/// A location in a store that can be asked for: of a glob, the folder before its first special character.
+pub(crate) fn before_glob(location: &str) -> &str {
+    match location.split_once(['*', '?', '[']) {
+        Some((named, _)) => named.rsplit_once('/').map_or(named, |(folder, _)| folder),
+        None => location,
+    }
+}
+
 fn place(url: &Url) -> String {
     format!("{}://{}", url.scheme(), url.authority())
 }

@@ -3,10 +3,11 @@
 //!
 //! ```text
 //!   options ─► ConfoundSettings ─┐
-//!   the table's RunFiles ────────┴─► RunConfounds (planned: every run is looked at once) ─► RunCleaners (as it runs)
+//!   the table's RunFiles ────────┴─► RunConfounds (planned: every run is looked at) ─► RunCleaners (as it runs)
 //! ```
 
-use crate::confounds_reader::{SessionStores, read_confounds};
+use crate::confounds_memory::{Chosen, remembered};
+use crate::confounds_reader::{SessionStores, read_confounds, version_of_confounds};
 use crate::{Error, Result, clean_ledger};
 use arrow::{
     array::{Array, ArrayRef, RecordBatch},
@@ -17,12 +18,12 @@ use serde::{Deserialize, Serialize};
 use std::{
     collections::HashMap,
     ops::Range,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 use voxelflow_dataset::Ledger;
-use voxelflow_signal::confounds::{ConfoundSettings, Confounds};
+use voxelflow_signal::confounds::ConfoundSettings;
 use voxelflow_signal::{CleanSettings, Cleaner, select_confounds};
-use voxelflow_stage::{KEY_COLUMNS, RunFiles};
+use voxelflow_stage::{KEY_COLUMNS, RunFiles, look_at_runs};
 
 /// Key columns that tell runs apart.
 const RUN_COLUMNS: usize = 4;
@@ -48,7 +49,7 @@ pub(crate) struct RunConfounds {
 }
 
 impl RunConfounds {
-    /// Reads the confounds of every run once, so that all faults are found and the lengths are known.
+    /// Looks at the confounds of every run, several at a time, so that all faults are found and the lengths are known.
     ///
     /// # Errors
     /// A table that knows no confounds, a run without, confounds that cannot be read or do not fit, no volume left.
@@ -72,16 +73,27 @@ impl RunConfounds {
         let t_r = t_r.map(f64::to_bits);
         let mut plan =
             Self { runs, confounds, clean, time_points, t_r, kept: Vec::new(), description: String::new() };
-        let mut dropped = (0, 0);
-        for run in 0..plan.runs.len() {
-            let (cleaner, confounds) = plan.cleaner(run, stores)?;
-            plan.kept.push(cleaner.kept());
-            if !confounds.dropped.is_empty() {
-                dropped = (dropped.0 + confounds.dropped.len(), dropped.1 + 1);
+        let looked = look_at_runs(plan.runs.len(), |run| {
+            let (cleaner, chosen) = plan.cleaner(run, stores)?;
+            let names = || format!("{} ({})", cleaner.describe(), chosen.confounds.names.join(", "));
+            let description = if run == 0 { names() } else { String::new() };
+            Ok((cleaner.kept(), chosen.confounds.dropped.len(), description))
+        });
+        let (mut dropped, mut faults) = ((0, 0), Vec::new());
+        for found in looked {
+            match found {
+                Ok((kept, volumes, description)) => {
+                    plan.kept.push(kept);
+                    plan.description += &description;
+                    dropped = (dropped.0 + volumes, dropped.1 + usize::from(volumes > 0));
+                }
+                Err(fault) => faults.push(fault),
             }
-            if run == 0 {
-                plan.description = format!("{} ({})", cleaner.describe(), confounds.names.join(", "));
-            }
+        }
+        match faults.len() {
+            0 => {}
+            1 => return Err(faults.remove(0)),
+            _ => return Err(Error::Runs { faults }),
         }
         if plan.runs.len() > 1 {
             plan.description +=
@@ -99,8 +111,8 @@ impl RunConfounds {
         self.kept.iter().all(|kept| kept == first).then_some(*first)
     }
 
-    /// Reads the confounds of one run.
-    fn cleaner(&self, run: usize, stores: &SessionStores) -> Result<(Cleaner, Confounds)> {
+    /// What cleans one run, and the confounds that it has of it.
+    fn cleaner(&self, run: usize, stores: &SessionStores) -> Result<(Cleaner, Arc<Chosen>)> {
         let files = &self.runs[run];
         let wrong = |reason: String| Error::Confounds {
             run: files.label(),
@@ -114,23 +126,38 @@ impl RunConfounds {
             );
             return Err(wrong(reason));
         }
-        let (table, components) = read_confounds(files, stores).map_err(wrong)?;
-        if table.volumes() != self.time_points {
+        let key = version_of_confounds(files, stores)
+            .and_then(|version| serde_json::to_string(&(files, &self.confounds, version)).ok());
+        let chosen = remembered(key, || self.choose(files, stores))?;
+        if chosen.volumes != self.time_points {
             let reason = format!(
                 "{} has {} rows, but the image has {} volumes",
                 files.confounds.as_deref().unwrap_or_default(),
-                table.volumes(),
+                chosen.volumes,
                 self.time_points
             );
             return Err(wrong(reason));
         }
-        let signal =
-            |source| Error::RunSignal { run: files.label(), keys: Box::new(files.keys.clone()), source };
-        let confounds = select_confounds(&table, &components, &self.confounds).map_err(signal)?;
         let t_r = self.t_r.map(f64::from_bits);
-        let cleaner = Cleaner::try_with_confounds(&self.clean, t_r, &confounds).map_err(signal)?;
-        Ok((cleaner, confounds))
+        let cleaner = Cleaner::try_with_confounds(&self.clean, t_r, &chosen.confounds);
+        Ok((cleaner.map_err(|source| of_signal(files, source))?, chosen))
     }
+
+    /// Reads the confounds of one run.
+    fn choose(&self, files: &RunFiles, stores: &SessionStores) -> Result<Chosen> {
+        let (table, components) = read_confounds(files, stores).map_err(|reason| Error::Confounds {
+            run: files.label(),
+            keys: Box::new(files.keys.clone()),
+            reason,
+        })?;
+        let confounds = select_confounds(&table, &components, &self.confounds);
+        let confounds = confounds.map_err(|source| of_signal(files, source))?;
+        Ok(Chosen { volumes: table.volumes(), confounds })
+    }
+}
+
+fn of_signal(run: &RunFiles, source: voxelflow_signal::Error) -> Error {
+    Error::RunSignal { run: run.label(), keys: Box::new(run.keys.clone()), source }
 }
 
 /// Rows one after the other, and what cleans them.
@@ -192,11 +219,11 @@ impl RunCleaners {
     }
 
     fn cleaner(&self, place: usize, stores: &SessionStores) -> Result<Arc<RunCleaner>> {
-        let mut recent = self.recent.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some((_, cleaner)) = recent.iter().find(|(known, _)| *known == place) {
-            return Ok(Arc::clone(cleaner));
+        if let Some(cleaner) = find(&self.recent(), place) {
+            return Ok(cleaner);
         }
-        let (cleaner, confounds) = self.plan.cleaner(place, stores)?;
+        // Others go on meanwhile: this may wait for a store.
+        let (cleaner, chosen) = self.plan.cleaner(place, stores)?;
         if self.plan.kept.get(place) != Some(&cleaner.kept()) {
             let reason = "its confounds have changed since the statement was planned: run it again".into();
             let RunFiles { keys, .. } = &self.plan.runs[place];
@@ -206,12 +233,25 @@ impl RunCleaners {
                 reason,
             });
         }
-        let ledger = clean_ledger::of_run(&self.plan.runs[place].keys, &confounds, &self.plan.confounds);
+        let RunConfounds { runs, confounds, .. } = &self.plan;
+        let ledger = clean_ledger::of_run(&runs[place].keys, &chosen.confounds, confounds);
+        let mut recent = self.recent();
+        if let Some(cleaner) = find(&recent, place) {
+            return Ok(cleaner);
+        }
         let cleaner = Arc::new(RunCleaner { cleaner, ledger });
         recent.truncate(self.room - 1);
         recent.insert(0, (place, Arc::clone(&cleaner)));
         Ok(cleaner)
     }
+
+    fn recent(&self) -> MutexGuard<'_, Recent> {
+        self.recent.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn find(recent: &Recent, place: usize) -> Option<Arc<RunCleaner>> {
+    recent.iter().find(|(known, _)| *known == place).map(|(_, cleaner)| Arc::clone(cleaner))
 }
 
 fn run_columns(batch: &RecordBatch) -> Result<Vec<ArrayRef>> {

@@ -16,6 +16,8 @@ pub type SessionStores = Option<Arc<dyn ObjectStoreRegistry>>;
 pub struct ConfoundsReader {
     /// Reads; an error names the file and says what is wrong.
     pub read: fn(&RunFiles, &SessionStores) -> Result<RunTable, String>,
+    /// A text that changes when a file does that `read` reads, without reading it; none where that cannot be told.
+    pub version: fn(&RunFiles, &SessionStores) -> Option<String>,
 }
 
 inventory::collect!(ConfoundsReader);
@@ -26,4 +28,9 @@ pub(crate) fn read_confounds(run: &RunFiles, stores: &SessionStores) -> Result<R
         Some(reader) => (reader.read)(run, stores),
         None => Err("this program has no reader for them".into()),
     }
+}
+
+/// Which confounds a run has now, by the program's reader.
+pub(crate) fn version_of_confounds(run: &RunFiles, stores: &SessionStores) -> Option<String> {
+    (inventory::iter::<ConfoundsReader>().next()?.version)(run, stores)
 }

@@ -51,6 +51,12 @@ pub enum Error {
         /// What is wrong (with file and line, where it is an event) and what to do.
         reason: String,
     },
+    /// Several runs that cannot be cleaned.
+    #[error("{}", faults_text(faults))]
+    Runs {
+        /// What is wrong with each, in the order of the runs.
+        faults: Vec<Error>,
+    },
     /// A setting of signal processing, or data that it cannot be applied to, of one run.
     #[error("{run}: {source}")]
     RunSignal {
@@ -207,6 +213,18 @@ pub enum Error {
     },
 }
 
+/// Faults that one message lists.
+const LISTED: usize = 10;
+
+fn faults_text(faults: &[Error]) -> String {
+    let listed: Vec<String> = faults.iter().take(LISTED).map(|fault| format!("\n  {fault}")).collect();
+    let more = match faults.len().saturating_sub(LISTED) {
+        0 => String::new(),
+        more => format!("\n  and {more} more"),
+    };
+    format!("{} runs cannot be cleaned:{}{more}", faults.len(), listed.concat())
+}
+
 fn did_you_mean(nearest: &Option<String>) -> String {
     nearest.as_ref().map(|n| format!(", did you mean `{n}`?")).unwrap_or_default()
 }
@@ -216,6 +234,7 @@ impl Error {
     pub fn is_input(&self) -> bool {
         match self {
             Self::Stage(e) => e.is_input(),
+            Self::Runs { faults } => faults.iter().all(Self::is_input),
             Self::Signal(e) | Self::RunSignal { source: e, .. } => e.is_input(),
             Self::Rank { failure, .. } => failure.cause == FailureCause::Input,
             Self::Storage { .. }
@@ -244,6 +263,8 @@ impl Error {
     pub fn option(&self) -> Option<&str> {
         match self {
             Self::Stage(e) => e.option(),
+            // One place for all: what the first points at.
+            Self::Runs { faults } => faults.first()?.option(),
             Self::Signal(e) | Self::RunSignal { source: e, .. } => e.setting(),
             Self::Confounds { .. } => Some("confounds"),
             Self::NotFinite { .. } => Some("not_finite"),

@@ -18,6 +18,7 @@ mod clean_confounds;
 mod clean_exec;
 mod clean_ledger;
 mod confound_options;
+mod confounds_memory;
 mod confounds_reader;
 mod design;
 mod design_exec;

@@ -16,6 +16,7 @@ mod history;
 mod model;
 mod options;
 mod run_files;
+mod runs_at_once;
 mod series_origin;
 mod settings;
 
@@ -28,6 +29,7 @@ pub use history::{EpochRecord, History, StepRecord};
 pub use model::{LayerFilters, Model, ModelFunction};
 pub use options::{Options, nearest, parse_options};
 pub use run_files::{EventFiles, RUNS_METADATA_KEY, RunEvent, RunFiles};
+pub use runs_at_once::look_at_runs;
 pub use series_origin::{
     ORIGIN_METADATA_KEY, OriginVolume, PLACE_COLUMNS, Provenance, SeriesOrigin, Structure,
 };

@@ -99,7 +99,11 @@ impl RunFiles {
         let parts: Vec<String> = names
             .iter()
             .zip(&self.keys)
-            .filter_map(|(name, value)| Some(format!("{name}-{}", value.as_ref()?)))
+            .filter_map(|(name, value)| match value.as_ref()? {
+                // A run that is told by more than its number says so itself.
+                value if value.contains('-') => Some(value.replace('_', " ")),
+                value => Some(format!("{name}-{value}")),
+            })
             .collect();
         if parts.is_empty() { "a run without a name".into() } else { parts.join(" ") }
     }
@@ -124,6 +128,9 @@ mod tests {
         };
         assert_eq!(run.label(), "sub-01 task-motor run-2");
         assert_eq!(run.beside().collect::<Vec<_>>(), ["s3://lab/c.tsv", "/hcp/EVs/lh.txt"]);
+        let [subject, ..] = run.keys.clone();
+        let scan = RunFiles { keys: [subject, None, None, Some("acq-a_run-2".into())], ..run.clone() };
+        assert_eq!(scan.label(), "sub-01 acq-a run-2");
         let metadata = RunFiles::to_metadata(std::slice::from_ref(&run)).unwrap();
         let schema = Schema::empty().with_metadata(metadata);
         assert_eq!(RunFiles::of(&schema).unwrap(), [run]);

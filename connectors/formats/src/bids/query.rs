@@ -66,6 +66,11 @@ impl BidsQuery {
         self.filters.contains_key(key)
     }
 
+    /// Whether several values of an entity were asked for.
+    pub(super) fn lists_several(&self, key: &str) -> bool {
+        self.filters.get(key).is_some_and(|values| values.len() > 1)
+    }
+
     pub(super) fn accepts(&self, name: &BidsName) -> bool {
         self.accepts_kind(name)
             && self.filters.keys().all(|key| self.accepts_value(key, name))

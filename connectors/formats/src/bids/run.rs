@@ -53,7 +53,7 @@ pub struct BidsRun {
     pub session: Option<String>,
     /// `task-`
     pub task: Option<String>,
-    /// `run-`
+    /// `run-`; of scans that are runs of their own also what tells them apart: `acq-a_run-1`.
     pub run: Option<String>,
     /// `space-`
     pub space: Option<String>,
@@ -80,8 +80,10 @@ impl BidsRun {
     pub fn label(&self) -> String {
         let mut label = format!("sub-{}", self.subject);
         for (key, value) in [("ses", &self.session), ("task", &self.task), ("run", &self.run)] {
-            if let Some(value) = value {
-                label += &format!(" {key}-{value}");
+            match value {
+                Some(scan) if scan.contains('-') => label += &format!(" {}", scan.replace('_', " ")),
+                Some(value) => label += &format!(" {key}-{value}"),
+                None => {}
             }
         }
         label

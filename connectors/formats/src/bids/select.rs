@@ -8,9 +8,15 @@ use std::collections::{BTreeMap, BTreeSet};
 /// Entities that tell one run from another; by all others, images are variants of one run.
 const RUN: [&str; 4] = ["sub", "ses", "task", "run"];
 
+/// Entities of the scan itself: where a query lists several values of one, each is a run of its own. (Spaces,
+/// resolutions, descriptions and echoes are the same scan again.)
+const SCAN: [&str; 4] = ["acq", "ce", "rec", "dir"];
+
 /// The runs of `dataset` that `query` asks for. Events are looked for in `raw` too, if it is given.
 ///
-/// A run that exists in several variants (two spaces, resolutions, descriptions) is refused with the choices; one
+/// A run that exists in several variants (two spaces, resolutions, descriptions) is refused with the choices. Scans
+/// that differ in `acq`, `ce`, `rec` or `dir` are runs of their own if `query` lists those values (`acq 'a,b'`); then
+/// [`BidsRun::run`] says which: `acq-a_run-1`. One
 /// whose image cannot be used is left out; one that lacks its mask, confounds or events is there without. All of this is in
 /// [`Selection::problems`].
 pub fn select_runs(dataset: &BidsDataset, raw: Option<&BidsDataset>, query: &BidsQuery) -> Selection {
@@ -29,7 +35,7 @@ pub fn select_runs(dataset: &BidsDataset, raw: Option<&BidsDataset>, query: &Bid
         found.problems.push(query.nothing_found(&images));
         return found;
     }
-    let groups = groups(chosen);
+    let groups = groups(chosen, query);
     let ambiguous: Vec<&Vec<&BidsFile>> = groups.iter().filter(|files| is_ambiguous(files)).collect();
     found.problems.extend(choices(&ambiguous));
     let mut without_events = Vec::new();
@@ -71,8 +77,8 @@ pub fn variants_of(dataset: &BidsDataset) -> BTreeSet<BidsQuery> {
 }
 
 /// Images of one run together, in order of their paths.
-fn groups(files: Vec<&BidsFile>) -> Vec<Vec<&BidsFile>> {
-    let mut places: BTreeMap<[Option<&str>; 4], usize> = BTreeMap::new();
+fn groups<'d>(files: Vec<&'d BidsFile>, query: &BidsQuery) -> Vec<Vec<&'d BidsFile>> {
+    let mut places: BTreeMap<([Option<&str>; 4], Option<String>), usize> = BTreeMap::new();
     let mut groups: Vec<Vec<&BidsFile>> = Vec::new();
     for file in files {
         let key = RUN.map(|key| {
@@ -80,6 +86,7 @@ fn groups(files: Vec<&BidsFile>) -> Vec<Vec<&BidsFile>> {
             // `run-1` and `run-01` are one run.
             if key == "run" { value.map(|v| v.trim_start_matches('0')) } else { value }
         });
+        let key = (key, scan(file, query));
         let place = *places.entry(key).or_insert(groups.len());
         if place == groups.len() {
             groups.push(Vec::new());
@@ -87,6 +94,23 @@ fn groups(files: Vec<&BidsFile>) -> Vec<Vec<&BidsFile>> {
         groups[place].push(file);
     }
     groups
+}
+
+/// What tells scans of one run apart, where `query` lists several: `acq-a_dir-AP`.
+fn scan(file: &BidsFile, query: &BidsQuery) -> Option<String> {
+    let apart = SCAN.iter().filter(|key| query.lists_several(key));
+    let said: Vec<String> = apart.filter_map(|key| Some(format!("{key}-{}", file.name.get(key)?))).collect();
+    (!said.is_empty()).then(|| said.join("_"))
+}
+
+/// The name of a run among those of its task.
+fn run_name(file: &BidsFile, query: &BidsQuery) -> Option<String> {
+    let number = file.name.get("run");
+    match (scan(file, query), number) {
+        (Some(scan), Some(number)) => Some(format!("{scan}_run-{number}")),
+        (Some(scan), None) => Some(scan),
+        (None, number) => number.map(str::to_owned),
+    }
 }
 
 /// Entities in which the images of one run differ, hemispheres excepted, with their values.
@@ -129,7 +153,16 @@ fn choices(ambiguous: &[&Vec<&BidsFile>]) -> Option<Problem> {
         Some((key, values)) => {
             let value = values.iter().next_back().cloned().unwrap_or_default();
             let ways = ways.join("; ");
-            format!("{runs} in several variants ({example}): {ways}; choose, for example {key} '{value}'")
+            let apart = match all.iter().find(|(key, _)| SCAN.contains(&key.as_str())) {
+                Some((key, values)) => {
+                    let values: Vec<&str> = values.iter().map(String::as_str).collect();
+                    format!(", or take them as separate runs: {key} '{}'", values.join(","))
+                }
+                None => String::new(),
+            };
+            format!(
+                "{runs} in several variants ({example}): {ways}; choose, for example {key} '{value}'{apart}"
+            )
         }
         None => format!("{runs} more than once ({example}): remove all but one"),
     };
@@ -167,7 +200,7 @@ fn run(
         subject: subject.to_owned(),
         session: value("ses"),
         task: value("task"),
-        run: value("run"),
+        run: run_name(bold, query),
         space: value("space"),
         kind,
         bold: sides.into_iter().map(|file| file.path.clone()).collect(),

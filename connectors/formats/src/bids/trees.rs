@@ -110,6 +110,47 @@ fn two_variants_of_a_run_are_refused_with_the_choices() {
     assert_eq!(select(&fmriprep_23(), &BidsQuery::default().with("resolution", "none")).runs.len(), 3);
 }
 
+/// Two acquisitions of one run, each with its mask and confounds.
+fn two_acquisitions() -> Vec<String> {
+    let mut paths = Vec::new();
+    for acq in ["fast", "slow"] {
+        for run in [1, 2] {
+            let stem = format!("sub-1/func/sub-1_task-x_acq-{acq}_run-{run}");
+            for end in ["space-T1w_desc-preproc_bold.nii.gz", "space-T1w_desc-brain_mask.nii.gz"] {
+                paths.push(format!("{stem}_{end}"));
+            }
+            paths.push(format!("{stem}_desc-confounds_timeseries.tsv"));
+        }
+    }
+    paths
+}
+
+#[test]
+fn several_acquisitions_are_runs_of_their_own_when_they_are_listed() {
+    let found = select(&two_acquisitions(), &BidsQuery::default());
+    let refusal = found.refusals().next().unwrap().to_string();
+    assert!(refusal.contains("acq is fast, slow; choose, for example acq 'slow'"), "{refusal}");
+    assert!(refusal.contains("or take them as separate runs: acq 'fast,slow'"), "{refusal}");
+    let one = select(&two_acquisitions(), &BidsQuery::default().with("acq", "slow"));
+    assert_eq!(one.runs.iter().map(|run| run.run.as_deref().unwrap()).collect::<Vec<_>>(), ["1", "2"]);
+    let found = select(&two_acquisitions(), &BidsQuery::default().with("acq", "fast,slow"));
+    assert_eq!(found.refusals().count(), 0);
+    let runs: Vec<&str> = found.runs.iter().map(|run| run.run.as_deref().unwrap()).collect();
+    assert_eq!(runs, ["acq-fast_run-1", "acq-fast_run-2", "acq-slow_run-1", "acq-slow_run-2"]);
+    for run in &found.runs {
+        let stem = run.bold[0].split("_space").next().unwrap();
+        assert_eq!(run.mask, Some(format!("{stem}_space-T1w_desc-brain_mask.nii.gz")));
+        let confounds = format!("{stem}_desc-confounds_timeseries.tsv");
+        assert!(matches!(&run.confounds, Some(ConfoundFiles::Table { path, .. }) if *path == confounds));
+    }
+    assert_eq!(found.runs[3].label(), "sub-1 task-x acq-slow run-2");
+    // Spaces are the same scan again: a list of them is still two variants.
+    let spaces =
+        [two_acquisitions(), two_acquisitions().iter().map(|p| p.replace("T1w", "MNI")).collect()].concat();
+    let found = select(&spaces, &BidsQuery::default().with("acq", "fast").with("space", "T1w,MNI"));
+    assert!(found.refusals().next().unwrap().reason.contains("space is MNI, T1w"));
+}
+
 #[test]
 fn every_variant_has_a_query_that_finds_each_run_once() {
     let paths = fmriprep_23();

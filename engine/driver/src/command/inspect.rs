@@ -4,25 +4,25 @@ use crate::{Error, Result, Session, flags::InspectFlags};
 use std::path::Path;
 use voxelflow_formats::{NiftiReader, ReadOptions};
 use voxelflow_stage::{Grid, Options, Provenance, SeriesOrigin};
-use voxelflow_storage::Place;
+use voxelflow_storage::{Place, Purpose, StoreOptions, check};
 use voxelflow_tables::{FolderReport, InspectedRun, inspect_file, inspect_folder};
 
 pub(super) async fn inspect(flags: InspectFlags) -> Result<()> {
-    let path = &flags.path;
-    if matches!(Place::parse(&path.to_string_lossy()), Ok(Place::Remote(_))) {
-        return match of_runs(path).await? {
-            Some(report) => print_runs(path, &report),
-            None => Err(Error::input(
-                path.display(),
-                "neither BIDS derivatives nor a folder of the HCP pipelines",
-            )),
-        };
+    let InspectFlags { path, raw } = &flags;
+    let not_runs =
+        || Error::input(path.display(), "neither BIDS derivatives nor a folder of the HCP pipelines");
+    if raw.is_some() || is_remote(path) {
+        for location in [Some(path), raw.as_ref()].into_iter().flatten() {
+            check(&location.to_string_lossy(), &StoreOptions::default(), Purpose::Read).await?;
+        }
+        let report = of_runs(path, raw.as_deref()).await?.ok_or_else(not_runs)?;
+        return print_runs(path, &report);
     }
     let metadata = std::fs::metadata(path).map_err(|e| Error::io(path, e))?;
     let name = path.file_name().map(|n| n.to_string_lossy().to_lowercase()).unwrap_or_default();
     match metadata.is_dir() {
         true if path.join("config.json").exists() => model(path),
-        true => match of_runs(path).await? {
+        true => match of_runs(path, None).await? {
             Some(report) => print_runs(path, &report),
             None => parquet(path).await,
         },
@@ -35,6 +35,10 @@ pub(super) async fn inspect(flags: InspectFlags) -> Result<()> {
             None => image(path),
         },
     }
+}
+
+fn is_remote(path: &Path) -> bool {
+    matches!(Place::parse(&path.to_string_lossy()), Ok(Place::Remote(_)))
 }
 
 fn image(path: &Path) -> Result<()> {
@@ -107,9 +111,10 @@ fn print_grid(grid: &Grid) {
 }
 
 /// What a folder of runs holds; nothing when it is none.
-async fn of_runs(path: &Path) -> Result<Option<FolderReport>> {
+async fn of_runs(path: &Path, raw: Option<&Path>) -> Result<Option<FolderReport>> {
     let location = path.to_string_lossy().into_owned();
-    let looked = tokio::task::spawn_blocking(move || inspect_folder(&location)).await;
+    let raw = raw.map(|raw| raw.to_string_lossy().into_owned());
+    let looked = tokio::task::spawn_blocking(move || inspect_folder(&location, raw.as_deref())).await;
     Ok(looked.map_err(|e| Error::io(path, e.into()))??)
 }
 

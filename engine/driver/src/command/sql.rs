@@ -8,10 +8,11 @@ use crate::{
     rows::print_rows,
 };
 use arrow::{array::RecordBatch, csv, error::ArrowError, json};
-use datafusion::error::DataFusionError;
+use datafusion::{error::DataFusionError, sql::parser::Statement};
 use futures::StreamExt;
 use std::io::{BufWriter, Write};
 use voxelflow_dataset::{Dataset, WriteOptions};
+use voxelflow_storage::Purpose;
 
 pub(super) async fn sql(flags: SqlFlags) -> Result<()> {
     if let (RowFormat::Csv | RowFormat::Json, Some(path)) = (flags.format, &flags.output)
@@ -21,6 +22,7 @@ pub(super) async fn sql(flags: SqlFlags) -> Result<()> {
         return Err(Error::input(path.display(), reason));
     }
     let session = Session::builder().memory_limit(flags.memory.bytes()).place(&flags.cluster).start().await?;
+    check_stores(&session, &flags).await?;
     if let Some(out) = &flags.out {
         if !out.is_dir() {
             let reason = "there is no such folder; give the --out of a run, which has the ledger";
@@ -62,6 +64,30 @@ pub(super) async fn sql(flags: SqlFlags) -> Result<()> {
             file.commit()?;
             Ok(())
         }
+    }
+}
+
+/// Looks at the stores that the statement names before it is planned, which opens files: what is wrong with their
+/// description is named before anything waits for them.
+async fn check_stores(session: &Session, flags: &SqlFlags) -> Result<()> {
+    let state = session.context().state();
+    let dialect = state.config_options().sql_parser.dialect;
+    let statement = state.sql_to_statement(&flags.statement, &dialect)?;
+    let read = state.resolve_table_references(&statement)?.into_iter().map(|table| table.to_string());
+    let read = read.chain(match &statement {
+        Statement::CreateExternalTable(create) => create.locations.clone(),
+        _ => Vec::new(),
+    });
+    for location in read {
+        session.check_location(&location, Purpose::Read).await?;
+    }
+    let written = match &statement {
+        Statement::CopyTo(copy) => Some(copy.target.clone()),
+        _ => flags.output.as_ref().map(|path| path.to_string_lossy().into_owned()),
+    };
+    match written {
+        Some(location) => session.check_location(&location, Purpose::Write).await,
+        None => Ok(()),
     }
 }
 

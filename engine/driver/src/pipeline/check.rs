@@ -1,7 +1,7 @@
 //! Checking a whole file before anything runs: an error in the last statement must not cost the training
 //! before it.
 
-use super::{PipelineFile, ledger};
+use super::{PipelineFile, ledger, unwritten::Unwritten};
 use crate::{Error, Result, Session};
 use datafusion::logical_expr::{DdlStatement, LogicalPlan};
 use std::path::Path;
@@ -26,8 +26,8 @@ impl From<Refusal> for Error {
 
 /// Plans every statement against what the ones before it would make. Headers of images are read, no data.
 ///
-/// Gives the number of statements checked: a file that writes files and reads them again (`COPY`, `INSERT`) can
-/// only be checked up to there.
+/// Gives the number of statements checked. A table over a folder that `COPY` fills is checked as its rows; a file that
+/// reads in another way what it writes (`INSERT`, a model in a store) can only be checked up to there.
 ///
 /// # Errors
 /// The first statement that is wrong.
@@ -37,8 +37,12 @@ pub async fn check(file: &PipelineFile, session: &Session, out: &Path) -> Result
     let planner = Planner::try_new(context, session.planner().clone(), out.join("models"));
     let mut planner = planner.map_err(|e| wrong(file.name.clone())(e.into()))?;
     ledger::register(session.context(), &[]).map_err(wrong(file.name.clone()))?;
+    let mut unwritten = Unwritten::default();
     for (number, statement) in file.statements.iter().enumerate() {
-        let goes_on = check_statement(file, session, out, &mut planner, statement).await;
+        if unwritten.is_read_by(statement) {
+            return Ok(number);
+        }
+        let goes_on = check_statement(file, session, out, (&mut planner, &mut unwritten), statement).await;
         if !goes_on.map_err(wrong(ledger::name_of(statement)))? {
             return Ok(number + 1);
         }
@@ -51,22 +55,22 @@ async fn check_statement(
     file: &PipelineFile,
     session: &Session,
     out: &Path,
-    planner: &mut Planner,
+    (planner, unwritten): (&mut Planner, &mut Unwritten),
     statement: &Statement,
 ) -> Result<bool> {
     // Files that are named in FROM are opened when the statement is planned.
-    for location in planner.inputs(statement)?.tables.iter().filter(|l| !l.contains(['*', '?', '['])) {
+    for location in &planner.inputs(statement)?.tables {
         let checked = session.check_location(location, Purpose::Read).await;
         checked.map_err(|e| in_statement(file, statement, e))?;
     }
-    let planned = planner.plan(statement).await?;
+    let planned = unwritten.table_over(planner.plan(statement).await?);
     if let Planned::ExportMaps { source: MapsSource::Rows(rows), target } = &planned {
         let target = out.join(target);
         let checked = check_export(rows.schema().as_arrow(), &target.to_string_lossy());
         checked.map_err(|e| in_statement(file, statement, e.into()))?;
     }
     check_locations(session, &planned).await.map_err(|e| in_statement(file, statement, e))?;
-    if matches!(planned, Planned::Other(LogicalPlan::Copy(_) | LogicalPlan::Dml(_))) {
+    if !unwritten.note(&planned) {
         return Ok(false);
     }
     planner.declare(statement, &planned).await?;
@@ -82,7 +86,7 @@ async fn check_locations(session: &Session, planned: &Planned) -> Result<()> {
             None => Ok(()),
         },
         Planned::CreateExternalTable(LogicalPlan::Ddl(DdlStatement::CreateExternalTable(command))) => {
-            for location in command.locations.iter().filter(|l| !l.contains(['*', '?', '['])) {
+            for location in &command.locations {
                 session.check_location(location, Purpose::Read).await?;
             }
             Ok(())

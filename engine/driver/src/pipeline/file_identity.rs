@@ -1,7 +1,7 @@
 //! Identity of files that a statement names: path, size and time of change, and the entity tag of objects. Content is
 //! not read: a run of gigabytes must be recognised at once.
 
-use crate::model_store::is_remote;
+use crate::{model_store::is_remote, stores::before_glob};
 use datafusion::object_store::{ObjectMeta, ObjectStore, ObjectStoreExt};
 use futures::TryStreamExt;
 use std::{path::Path, time::UNIX_EPOCH};
@@ -17,10 +17,8 @@ pub async fn file_identity(location: &str, options: &StoreOptions) -> String {
 }
 
 async fn object_identity(location: &str, options: &StoreOptions) -> String {
-    // A glob counts by all that lies in the folder before its first special character.
-    let named = location.split(['*', '?', '[']).next().unwrap_or(location);
-    let named =
-        if named.len() < location.len() { named.rsplit_once('/').map_or(named, |(f, _)| f) } else { named };
+    // A glob counts by all that lies in its folder.
+    let named = before_glob(location);
     let Ok(Location { store, path, .. }) = StoreRegistry::global().resolve_with(named, options) else {
         return location.to_owned();
     };

@@ -16,6 +16,7 @@ mod report_page;
 mod run;
 mod run_record;
 mod summary;
+mod unwritten;
 
 pub use check::check;
 pub use file::PipelineFile;

@@ -1,6 +1,6 @@
 //! `voxelflow plan`: what a file would do, statement by statement, without doing it.
 
-use super::{PipelineFile, ledger};
+use super::{PipelineFile, ledger, unwritten::Unwritten};
 use crate::{Result, Session};
 use datafusion::{
     common::stats::Precision,
@@ -23,17 +23,27 @@ pub async fn plan_text(file: &PipelineFile, session: &Session, out: &Path) -> Re
     let mut planner = Planner::try_new(context, session.planner().clone(), out.join("models"))?;
     ledger::register(session.context(), &[])?;
     let mut text = String::new();
+    let mut unwritten = Unwritten::default();
     for statement in &file.statements {
-        let planned = planner.plan(statement).await?;
+        if unwritten.is_read_by(statement) {
+            let _ =
+                writeln!(text, "{}:{}: planned once what it reads is written", file.name, statement.line());
+            break;
+        }
+        let planned = unwritten.table_over(planner.plan(statement).await?);
         let _ = writeln!(text, "{}:{}: {}", file.name, statement.line(), statement.title());
         match &planned {
             Planned::Query(plan) | Planned::ExportMaps { source: MapsSource::Rows(plan), .. } => {
                 describe(&mut text, session, plan).await?;
             }
             Planned::CreateTable(table) => describe(&mut text, session, &table.plan).await?,
+            Planned::Other(LogicalPlan::Copy(copy)) => describe(&mut text, session, &copy.input).await?,
             Planned::Train(train) => describe(&mut text, session, &train.plan).await?,
             Planned::Explain(rows) => rows.iter().for_each(|row| indent(&mut text, &row.plan)),
             _ => {}
+        }
+        if !unwritten.note(&planned) {
+            break;
         }
         planner.declare(statement, &planned).await?;
     }

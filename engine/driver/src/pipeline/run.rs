@@ -5,6 +5,7 @@ use super::{
     check::{Refusal, check, in_statement},
     file_identity::file_identity,
     ledger, report_page,
+    unwritten::is_parquet_folder,
 };
 use crate::{
     Error, Result, Session,
@@ -14,7 +15,7 @@ use crate::{
 };
 use datafusion::{
     common::TableReference,
-    logical_expr::{DdlStatement, LogicalPlan},
+    logical_expr::{DdlStatement, LogicalPlan, dml::CopyTo},
     prelude::ParquetReadOptions,
 };
 use std::{
@@ -181,6 +182,9 @@ impl<'a> Runner<'a> {
                 print_rows(&self.session.from_batches(&[batch], 1)?, usize::MAX).await?;
                 (OutcomeNote::Ran, StatementRecord::default())
             }
+            Planned::Other(LogicalPlan::Copy(copy)) if is_parquet_folder(&copy) => {
+                self.copy(&copy, &key).await?
+            }
             Planned::Set { plan, .. } | Planned::Other(plan) => {
                 let (note, record) = self.execute(plan).await?;
                 (note, self.tell(&ledger::name_of(statement), record, &self.session.take_ledger())?)
@@ -290,6 +294,25 @@ impl<'a> Runner<'a> {
         Ok(done)
     }
 
+    /// Writes a folder of Parquet files, whole, instead of what is there; not again while it holds what was written.
+    async fn copy(&mut self, copy: &CopyTo, key: &str) -> Result<Done> {
+        let (location, stores) = (&copy.output_url, self.session.store_options());
+        let target = format!("copy {location}");
+        let there = file_identity(location, &stores).await;
+        if let Some(done) = self.unchanged(&target, key).filter(|(_, record)| record.written == there) {
+            return Ok(done);
+        }
+        let rows = self.session.dataset(copy.input.as_ref().clone());
+        let written = rows.write_parquet_with(location, &WriteOptions::default().overwrite()).await?;
+        let record = StatementRecord {
+            key: key.to_owned(),
+            rows: Some(written.rows as u64),
+            written: file_identity(location, &stores).await,
+            ..Default::default()
+        };
+        self.remember(target, record, &written.ledger)
+    }
+
     async fn register_table(&self, name: &TableReference, folder: &Path) -> Result<()> {
         let context = self.session.context();
         context.deregister_table(name.clone())?;
@@ -323,7 +346,7 @@ impl<'a> Runner<'a> {
             }
         };
         if let Some(location) = &train.publish
-            && (done.0 == OutcomeNote::Ran || !self.session.has(location).await?)
+            && (done.0 == OutcomeNote::Ran || !self.session.is_published(&folder, location).await?)
         {
             self.session.publish_folder(&folder, location).await?;
         }

@@ -35,6 +35,8 @@ pub struct StatementRecord {
     pub loss: Option<[f64; 2]>,
     /// What it wrote.
     pub files: Vec<FileRecord>,
+    /// What lay where it wrote to outside the run's folder, such as a store: names, sizes, times, entity tags.
+    pub written: String,
     /// What was left out, changed or found odd, over all runs: `(what level: reason, count)`.
     pub ledger: Vec<(String, u64)>,
     /// Its rows of the table `ledger`, which have runs and places; none if there was nothing to tell.

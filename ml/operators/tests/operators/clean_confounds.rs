@@ -15,7 +15,10 @@ use datafusion::{
     prelude::*,
 };
 use serde_json::{Value, json};
-use std::{collections::HashMap, sync::Arc};
+use std::{
+    collections::HashMap,
+    sync::{Arc, LazyLock, Mutex},
+};
 use voxelflow_dataset::StageError;
 use voxelflow_operators::{ConfoundsReader, RunTable, SessionStores, plan_clean};
 use voxelflow_signal::confounds::{Component, Expansion};
@@ -25,7 +28,15 @@ use voxelflow_stage::{Grid, RUNS_METADATA_KEY, RunFiles};
 pub(super) const T: usize = 40;
 const MOTION: [&str; 6] = ["trans_x", "trans_y", "trans_z", "rot_x", "rot_y", "rot_z"];
 
-inventory::submit! { ConfoundsReader { read } }
+inventory::submit! { ConfoundsReader { read: counted, version: |run, _| run.confounds.clone() } }
+
+/// Files that were read, and how often, by image.
+static READ: LazyLock<Mutex<HashMap<String, usize>>> = LazyLock::new(Mutex::default);
+
+fn counted(run: &RunFiles, stores: &SessionStores) -> Result<RunTable, String> {
+    *READ.lock().unwrap().entry(run.image.clone()).or_default() += 1;
+    read(run, stores)
+}
 
 /// Confounds by what stands where a file's path would: motion that depends on the run's number, and the volumes that
 /// are dropped at its beginning.
@@ -244,4 +255,42 @@ async fn rows_of_an_unknown_run_are_an_error() {
     let frame = cleaned(&context, json!({"confounds": "motion", "motion": "basic"})).await.unwrap();
     let text = frame.collect().await.unwrap_err().to_string();
     assert!(text.contains("run-9") && text.contains("no such run"), "{text}");
+}
+
+/// Hundreds of runs have hundreds of faults: all are found in one go, in the order of the runs.
+#[tokio::test]
+async fn the_faults_of_all_runs_are_told_at_once() {
+    let runs: Vec<RunFiles> = (1..=40).map(|n| run(&n.to_string(), (n % 3 != 0).then_some("1 0"))).collect();
+    let motion = json!({"confounds": "motion", "motion": "basic"});
+    let e = cleaned(&session(&runs, &["1"]), motion).await.unwrap_err();
+    let text = e.source.to_string();
+    assert!(text.starts_with("13 runs cannot be cleaned:") && text.ends_with("and 3 more"), "{text}");
+    let places: Vec<usize> = (3..=30).step_by(3).map(|n| text.find(&format!("run-{n}: ")).unwrap()).collect();
+    assert!(places.is_sorted(), "{text}");
+    assert_eq!(e.option.as_deref(), Some("confounds"));
+}
+
+/// As `check`, `plan` and `run` of one process do: each plans anew, and the last one runs.
+#[tokio::test]
+async fn confounds_are_read_once_until_they_change() {
+    let named = |number: &str, confounds| RunFiles {
+        image: format!("once-{number}"),
+        ..run(number, Some(confounds))
+    };
+    let mut runs = vec![named("1", "1 0"), named("2", "2 0")];
+    let motion = json!({"confounds": "motion", "motion": "basic"});
+    let read = |image: &str| READ.lock().unwrap().get(image).copied().unwrap_or_default();
+    for _ in 0..2 {
+        let context = session(&runs, &["1", "2"]);
+        cleaned(&context, motion.clone()).await.unwrap().collect().await.unwrap();
+        assert_eq!((read("once-1"), read("once-2")), (1, 1));
+    }
+    // Another choice is another reading, and so is another version of a file.
+    let full = json!({"confounds": "trans_x"});
+    cleaned(&session(&runs, &["1"]), full).await.unwrap();
+    assert_eq!((read("once-1"), read("once-2")), (2, 2));
+    runs[0].confounds = Some("1 3".into());
+    let context = session(&runs, &["1", "2"]);
+    cleaned(&context, motion).await.unwrap().collect().await.unwrap();
+    assert_eq!((read("once-1"), read("once-2")), (3, 2));
 }
