@@ -1,85 +1,12 @@
 //! Folders of BIDS derivatives and of the HCP pipelines, as processes read them: the rows that images alone give,
 //! confounds of each run, what `inspect` says.
 
+use crate::bids_tree::{BOLD, Tree, VOLUMES, confounds};
 use crate::program::{Ended, larger_data, program, root, run_text, voxelflow};
 use crate::servers;
-use std::fmt::Write;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
-use voxelflow_formats::{NiftiReader, NiftiSpec, NiftiWriter};
-
-const BOLD: &str = "examples/data/ds003_sub-01_mc.nii.gz";
-const VOLUMES: usize = 20;
-
-/// Derivatives of two runs of a real image (16×16×9×20), the second backwards in time, as fMRIPrep names them.
-struct Tree {
-    _folder: tempfile::TempDir,
-    root: PathBuf,
-}
-
-impl Tree {
-    fn new() -> Self {
-        let folder = tempfile::tempdir().unwrap();
-        let derivatives = folder.path().join("fmriprep");
-        let func = derivatives.join("sub-01/func");
-        fs::create_dir_all(&func).unwrap();
-        let description = r#"{"Name": "test", "BIDSVersion": "1.9.0", "DatasetType": "derivative"}"#;
-        fs::write(derivatives.join("dataset_description.json"), description).unwrap();
-        fs::write(derivatives.join("task-rhyme_bold.json"), r#"{"RepetitionTime": 2.0, "StartTime": 1.0}"#)
-            .unwrap();
-        let (header, values) = NiftiReader::open(root().join(BOLD)).unwrap().read_all().unwrap();
-        let size = header.shape.iter().product::<usize>();
-        let write = |path: &Path, volumes: Vec<Vec<f32>>| {
-            let spec =
-                NiftiSpec::new(header.shape, volumes.len()).with_affine(header.affine, 1).with_t_r(2.0);
-            let mut writer = NiftiWriter::create(path, &spec).unwrap();
-            volumes.iter().for_each(|volume| writer.write_volume(volume).unwrap());
-            writer.finish().unwrap();
-        };
-        let volumes: Vec<Vec<f32>> = values.chunks(size).map(<[f32]>::to_vec).collect();
-        let threshold = volumes[0].iter().sum::<f32>() / size as f32;
-        let mask: Vec<f32> = volumes[0].iter().map(|x| f32::from(*x > threshold)).collect();
-        for run in [1, 2] {
-            let file = |end: &str| func.join(format!("sub-01_task-rhyme_run-{run}_{end}"));
-            let mut volumes = volumes.clone();
-            if run == 2 {
-                volumes.reverse();
-            }
-            write(&file("space-T1w_desc-preproc_bold.nii.gz"), volumes);
-            write(&file("space-T1w_desc-brain_mask.nii.gz"), vec![mask.clone()]);
-            fs::write(file("desc-confounds_timeseries.tsv"), confounds(VOLUMES, run)).unwrap();
-        }
-        Self { _folder: folder, root: derivatives }
-    }
-
-    fn file(&self, run: u8, end: &str) -> PathBuf {
-        self.root.join(format!("sub-01/func/sub-01_task-rhyme_run-{run}_{end}"))
-    }
-}
-
-/// Twenty-four motion parameters as fMRIPrep writes them: derivatives have no first row.
-fn confounds(volumes: usize, run: usize) -> String {
-    let names = ["trans_x", "trans_y", "trans_z", "rot_x", "rot_y", "rot_z"];
-    let value = |column: usize, t: usize| ((t as f64) * (0.3 + 0.11 * column as f64) + run as f64).sin();
-    let mut header = Vec::new();
-    for name in names {
-        header
-            .extend(["", "_derivative1", "_power2", "_derivative1_power2"].map(|end| format!("{name}{end}")));
-    }
-    let mut text = header.join("\t");
-    for t in 0..volumes {
-        let mut cells: Vec<String> = Vec::new();
-        for column in 0..names.len() {
-            let x = value(column, t);
-            let derivative = (t > 0).then(|| x - value(column, t.wrapping_sub(1)));
-            let text = |x: Option<f64>| x.map_or("n/a".to_owned(), |x| x.to_string());
-            cells.extend([Some(x), derivative, Some(x * x), derivative.map(|d| d * d)].map(text));
-        }
-        write!(text, "\n{}", cells.join("\t")).unwrap();
-    }
-    text + "\n"
-}
 
 /// The rows of a table that a pipeline wrote.
 fn rows(out: &Path, table: &str) -> String {
@@ -182,6 +109,86 @@ fn what_is_missing_or_ambiguous_is_said_with_a_caret() {
     assert!(shown.contains("| 2   |") && !shown.contains("| 1   |"), "{shown}");
 }
 
+/// Two acquisitions of every run are ambiguous until one, or a list of them, is asked for.
+#[test]
+fn several_acquisitions_are_separate_runs_when_they_are_listed() {
+    let tree = Tree::new();
+    let func = tree.root.join("sub-01/func");
+    for (run, acq) in [(1, "fast"), (2, "slow")] {
+        for end in [
+            "space-T1w_desc-preproc_bold.nii.gz",
+            "space-T1w_desc-brain_mask.nii.gz",
+            "desc-confounds_timeseries.tsv",
+        ] {
+            let to = func.join(format!("sub-01_task-rhyme_acq-{acq}_run-1_{end}"));
+            fs::rename(tree.file(run, end), to).unwrap();
+        }
+    }
+    let create = |options: &str| {
+        format!(
+            "CREATE EXTERNAL TABLE bold STORED AS BIDS LOCATION '{}' OPTIONS (space 'T1w'{options});",
+            tree.root.display()
+        )
+    };
+    let (_out, ended) = run(&create(""));
+    let said = ended.expect_code(2).stderr;
+    let help = "choose, for example acq 'slow', or take them as separate runs: acq 'fast,slow'";
+    assert!(said.contains("acq is fast, slow") && said.contains(help), "{said}");
+    let clean =
+        "CREATE TABLE series AS SELECT * FROM clean(bold, confounds => 'motion', motion => 'derivatives');";
+    let of = |options: &str| {
+        let (out, ended) = run(&format!("{}\n{clean}", create(options)));
+        ended.expect_code(0);
+        rows(out.path(), "series")
+    };
+    // Each has the confounds of its own: together they are what each is alone.
+    let one = |acq: &str| of(&format!(", acq '{acq}'"));
+    let named = |acq: &str| one(acq).replace(r#""run":"1""#, &format!(r#""run":"acq-{acq}_run-1""#));
+    let together = of(", acq 'fast,slow'");
+    assert!(together.lines().count() > 1000 && together == named("fast") + &named("slow"), "{together}");
+    let both = fs::read_dir(&func).unwrap().count();
+    assert_eq!(both, 6);
+}
+
+/// What is read beside the images is part of what a statement is: also files of the raw dataset.
+#[test]
+fn a_statement_runs_again_when_a_file_beside_the_images_has_changed() {
+    let tree = Tree::new();
+    let raw = tempfile::tempdir().unwrap();
+    let raw_func = raw.path().join("sub-01/func");
+    fs::create_dir_all(&raw_func).unwrap();
+    let events = raw_func.join("sub-01_task-rhyme_run-1_events.tsv");
+    let raw_sidecar = raw.path().join("task-rhyme_bold.json");
+    fs::write(&events, "onset\tduration\n0\t2\n").unwrap();
+    fs::write(&raw_sidecar, "{}").unwrap();
+    let text = format!(
+        "CREATE EXTERNAL TABLE bold STORED AS BIDS LOCATION '{}' OPTIONS (space 'T1w', raw '{}');
+         CREATE TABLE series AS SELECT * FROM clean(bold, confounds => 'motion', motion => 'derivatives');",
+        tree.root.display(),
+        raw.path().display()
+    );
+    let out = tempfile::tempdir().unwrap();
+    let file = out.path().join("series.vf");
+    fs::write(&file, text).unwrap();
+    let note = || {
+        let arguments = ["run", file.to_str().unwrap(), "--json", "--out", out.path().to_str().unwrap()];
+        let said = voxelflow(arguments).expect_code(0).stdout;
+        let line = said.lines().find(|line| line.contains("CREATE TABLE series")).unwrap().to_owned();
+        serde_json::from_str::<serde_json::Value>(&line).unwrap()["note"].as_str().unwrap().to_owned()
+    };
+    assert_eq!([note(), note()], ["ran", "unchanged"]);
+    let sidecar = tree.root.join("task-rhyme_bold.json");
+    for (path, with) in [
+        (&events, "onset\tduration\n0\t3.5\n"),
+        (&raw_sidecar, r#"{"EchoTime": 0.03}"#),
+        (&sidecar, r#"{"RepetitionTime": 2.0, "StartTime": 0.5}"#),
+        (&tree.file(2, "desc-confounds_timeseries.tsv"), confounds(VOLUMES, 3).as_str()),
+    ] {
+        fs::write(path, with).unwrap();
+        assert_eq!([note(), note()], ["ran", "unchanged"], "{}", path.display());
+    }
+}
+
 #[test]
 fn inspect_shows_runs_and_faults() {
     let tree = Tree::new();
@@ -201,6 +208,16 @@ fn inspect_shows_runs_and_faults() {
     let raw = tempfile::tempdir().unwrap();
     fs::create_dir_all(raw.path().join("sub-01/func")).unwrap();
     fs::copy(root().join(BOLD), raw.path().join("sub-01/func/sub-01_task-rhyme_bold.nii.gz")).unwrap();
+    // With the raw dataset, events are known: those of the first run are there.
+    let events = raw.path().join("sub-01/func/sub-01_task-rhyme_run-1_events.tsv");
+    fs::write(events, "onset\tduration\n0\t2\n").unwrap();
+    let ended = voxelflow(["inspect", location, "--raw", raw.path().to_str().unwrap()]).expect_code(0);
+    let of_run =
+        |run| ended.stdout.lines().find(|line| line.starts_with(&format!("sub-01 task-rhyme run-{run}")));
+    assert!(of_run(1).unwrap().ends_with("table") && of_run(2).unwrap().ends_with("no"), "{}", ended.stdout);
+    assert!(ended.stdout.contains("run-2_space-T1w_desc-preproc_bold.nii.gz: no events"), "{}", ended.stdout);
+    let ended = voxelflow(["inspect", location, "--raw", "/no/such/folder"]).expect_code(2);
+    assert!(ended.stderr.contains("/no/such/folder"), "{}", ended.stderr);
     let ended = voxelflow(["inspect", raw.path().to_str().unwrap()]).expect_code(2);
     assert!(
         ended.stdout.contains("raw dataset") && ended.stdout.contains("fmriprep.org"),

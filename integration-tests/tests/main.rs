@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod bids;
+mod bids_tree;
 mod cluster;
 mod cluster_access;
 mod cluster_by_hand;
@@ -31,4 +32,5 @@ mod stores;
 mod taken_up;
 mod unchanged;
 mod whole_brain;
+mod whole_brain_stores;
 mod wrong_inputs;
