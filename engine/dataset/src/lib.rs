@@ -76,5 +76,5 @@ pub use plan_identity::SourceIdentity;
 pub use runner::{LocalRunner, PlanRun, PlanRunner, Runner};
 pub use session_context::{EngineConfig, ExtensionPlanners, StoresOf, session_context, session_state};
 pub use stage_planner::{OptionMap, StageError, StagePlanner, TrainRequest};
-pub use staging::remove_left_behind;
+pub use staging::{Claim, WriterLock, claim_target, remove_left_behind, replace_target};
 pub use train::{ModelFunction, StageSpec, TrainConfig, TrainedModel, TrainingHistory};

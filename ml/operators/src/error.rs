@@ -246,13 +246,14 @@ impl Error {
         }
     }
 
-    /// The line of the ledger for a run that is refused.
+    /// The line of the ledger for a run that is refused, the first if there are several.
     pub fn refused_run(&self) -> Option<LedgerEntry> {
         let (keys, reason) = match self {
             Self::Confounds { keys, reason, .. } | Self::Design { keys, reason, .. } => {
                 (keys, reason.clone())
             }
             Self::RunSignal { keys, source, .. } => (keys, source.to_string()),
+            Self::Runs { faults } => return faults.iter().find_map(Self::refused_run),
             _ => return None,
         };
         let known = keys.iter().any(Option::is_some);

@@ -10,14 +10,14 @@ use std::{
 
 /// The right to write a target; ends when it is dropped.
 #[derive(Debug)]
-pub(super) struct WriterLock {
+pub struct WriterLock {
     path: PathBuf,
     file: File,
 }
 
 /// Who may write.
 #[derive(Debug)]
-pub(super) enum Claim {
+pub enum Claim {
     /// Nobody else.
     Alone(WriterLock),
     /// Another writer lives.
@@ -31,7 +31,7 @@ impl WriterLock {
     ///
     /// # Errors
     /// A folder that cannot be written to.
-    pub fn claim(path: &Path) -> io::Result<Claim> {
+    pub(super) fn claim(path: &Path) -> io::Result<Claim> {
         loop {
             let file = File::options().create(true).truncate(false).write(true).open(path)?;
             match file.try_lock() {

@@ -19,7 +19,8 @@ mod tests;
 
 pub(crate) use finished::{Finished, FinishedPart};
 
-use lock::{Claim, WriterLock};
+pub use lock::{Claim, WriterLock};
+
 use std::{
     fs, io,
     path::{Path, PathBuf},
@@ -99,17 +100,7 @@ impl Staging {
     /// # Errors
     /// Files that cannot be renamed or removed; then what was there is still there.
     pub fn publish(self) -> io::Result<()> {
-        let old = beside(&self.target, REPLACED);
-        let had = fs::rename(&self.target, &old);
-        if let Err(e) = fs::rename(self.rows(), &self.target) {
-            if had.is_ok() {
-                fs::rename(&old, &self.target)?;
-            }
-            return Err(e);
-        }
-        if had.is_ok() {
-            remove(&old)?;
-        }
+        replace_target(&self.target, &self.rows())?;
         fs::remove_dir_all(&self.partial)
     }
 
@@ -118,6 +109,36 @@ impl Staging {
         // The failure that led here is the one to tell; a file that cannot be removed hides behind it.
         drop(fs::remove_dir_all(&self.partial));
     }
+}
+
+/// Claims the right to write the folder `target`; whoever has it alone finds nothing that killed writers have left of it,
+/// and what they have replaced is there again.
+///
+/// # Errors
+/// Files that cannot be made or removed.
+pub fn claim_target(target: &Path) -> io::Result<Claim> {
+    let claim = WriterLock::claim(&beside(target, ".lock"))?;
+    if let Claim::Alone(_) = &claim {
+        restore(target)?;
+        left_behind(target).try_for_each(fs::remove_dir_all)?;
+    }
+    Ok(claim)
+}
+
+/// Makes the folder `whole` visible as `target`, in the place of what was there.
+///
+/// # Errors
+/// Files that cannot be renamed or removed; then what was there is still there.
+pub fn replace_target(target: &Path, whole: &Path) -> io::Result<()> {
+    let old = beside(target, REPLACED);
+    let had = fs::rename(target, &old);
+    if let Err(e) = fs::rename(whole, target) {
+        if had.is_ok() {
+            fs::rename(&old, target)?;
+        }
+        return Err(e);
+    }
+    if had.is_ok() { remove(&old) } else { Ok(()) }
 }
 
 /// Removes what killed writers have left of all targets in `folder`. What has a living writer stays.
@@ -131,10 +152,7 @@ pub fn remove_left_behind(folder: &Path) -> io::Result<()> {
             continue;
         };
         let target = folder.join(target);
-        if let Claim::Alone(_lock) = WriterLock::claim(&beside(&target, ".lock"))? {
-            restore(&target)?;
-            left_behind(&target).try_for_each(fs::remove_dir_all)?;
-        }
+        claim_target(&target)?;
     }
     Ok(())
 }

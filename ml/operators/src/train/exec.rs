@@ -133,6 +133,7 @@ async fn train_on(
 ) -> PlanResult<RecordBatch> {
     let folder = ModelFolder::prepare(&job.folder)?;
     let (claim, left) = RunClaim::take(&job.folder)?;
+    folder.must_be_alone()?;
     let claim = Arc::new(claim);
     if let Some(left) = left {
         clear_away(&job, left, context).await;

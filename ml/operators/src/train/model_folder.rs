@@ -1,7 +1,8 @@
 //! The folder of a fitted model: written beside its place, then renamed, so that it is whole or not there.
 //!
 //! The driver makes the folder before any work is done. The rank that leads writes the model into it, on whatever
-//! machine it runs; the driver adds what it knows, and shows the folder to everybody.
+//! machine it runs; the driver adds what it knows, and shows the folder to everybody. As long as it lives it holds the
+//! lock of its target, as writers of tables do: what has no living writer is removed by the next one.
 
 use super::{gang::Outcome, rank::Orders};
 use crate::{Error, Result, train::Statistics};
@@ -11,6 +12,7 @@ use std::{
     path::{Path, PathBuf},
 };
 use tempfile::TempDir;
+use voxelflow_dataset::{Claim, claim_target, remove_left_behind, replace_target};
 use voxelflow_stage::Fitted;
 
 /// Version of the folder's layout.
@@ -45,10 +47,13 @@ pub(super) struct ModelFolder {
     place: PathBuf,
     name: String,
     writing: TempDir,
+    /// The last to be dropped.
+    claim: Claim,
 }
 
 impl ModelFolder {
-    /// Before any work is done: finds out whether the place can be written to.
+    /// Before any work is done: finds out whether the place can be written to. What killed trainings have left beside it
+    /// is removed, of this model and of others.
     ///
     /// # Errors
     /// A place that cannot be written to.
@@ -64,9 +69,30 @@ impl ModelFolder {
         }
         fs::create_dir_all(&parent).map_err(|e| unwritable(&parent, &e))?;
         let parent = std::path::absolute(&parent).map_err(|e| unwritable(&parent, &e))?;
-        let writing = tempfile::Builder::new().prefix(&Self::partial_name(place)).tempdir_in(&parent);
+        let place = parent.join(&name);
+        let claim = claim_target(&place).map_err(|e| unwritable(&place, &e))?;
+        if let Err(e) = remove_left_behind(&parent) {
+            // It takes room, no more.
+            log::debug!("what was left behind in {} stays: {e}", parent.display());
+        }
+        let writing = tempfile::Builder::new().prefix(&Self::partial_name(&place)).tempdir_in(&parent);
         let writing = writing.map_err(|e| unwritable(&parent, &e))?;
-        Ok(Self { parent, place: place.to_owned(), name, writing })
+        Ok(Self { parent, place, name, writing, claim })
+    }
+
+    /// # Errors
+    /// Another training, perhaps on another machine, that writes this model.
+    pub fn must_be_alone(&self) -> Result<()> {
+        match self.claim {
+            Claim::Alone(_) | Claim::Unknown => Ok(()),
+            Claim::Busy => Err(Error::ModelFolder {
+                path: self.place.display().to_string(),
+                reason:
+                    "another process is training this model; wait until it has ended, or train under another \
+                         name"
+                        .into(),
+            }),
+        }
     }
 
     /// What the name of the folder `place` begins with as long as it is written.
@@ -112,23 +138,10 @@ impl ModelFolder {
             let file = fs::File::open(entry.map_err(failed)?.path()).map_err(failed)?;
             file.sync_all().map_err(failed)?;
         }
-        // The old folder goes aside first: a rename cannot replace a folder that is not empty.
-        let aside = tempfile::Builder::new().prefix(&format!(".{}.old-", self.name)).tempdir_in(&self.parent);
-        let aside = aside.map_err(failed)?;
-        let old = aside.path().join("model");
-        let replaces = self.place.exists();
-        if replaces {
-            fs::rename(&self.place, &old).map_err(failed)?;
-        }
         let whole = self.writing.keep();
-        if let Err(e) = fs::rename(&whole, &self.place) {
-            let error = unwritable(&self.place, &e);
-            // What was there comes back; the error that is told is the first one.
-            if replaces {
-                let _ = fs::rename(&old, &self.place);
-            }
+        if let Err(e) = replace_target(&self.place, &whole) {
             let _ = fs::remove_dir_all(&whole);
-            return Err(error);
+            return Err(failed(e));
         }
         readable_by_group(&self.place);
         Ok(())
@@ -150,4 +163,58 @@ fn write_json(path: &Path, value: &Value) -> Result<()> {
 fn unwritable(path: &Path, e: &dyn std::fmt::Display) -> Error {
     let reason = format!("cannot be written: {e}; choose another folder with --out, or make room");
     Error::ModelFolder { path: path.display().to_string(), reason }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    fn names(folder: &Path) -> Vec<String> {
+        let mut names: Vec<String> =
+            fs::read_dir(folder).unwrap().map(|e| e.unwrap().file_name().into_string().unwrap()).collect();
+        names.sort();
+        names
+    }
+
+    /// As a kill does: the folder stays, the lock is nobody's.
+    fn killed(place: &Path) {
+        let ModelFolder { writing, claim, .. } = ModelFolder::prepare(place).unwrap();
+        fs::write(writing.keep().join("model.safetensors"), "half").unwrap();
+        drop(claim);
+    }
+
+    #[test]
+    fn what_killed_trainings_have_left_is_removed_and_what_lives_is_not() {
+        let models = tempfile::tempdir().unwrap();
+        let at = |name: &str| models.path().join(name);
+        let living = ModelFolder::prepare(&at("living")).unwrap();
+        killed(&at("dca"));
+        fs::create_dir(at(".other.partial-x")).unwrap();
+        assert_eq!(names(models.path()).len(), 4, "two that are left, one that lives and its lock");
+        let next = ModelFolder::prepare(&at("dca")).unwrap();
+        next.must_be_alone().unwrap();
+        assert!(living.writing().is_dir() && next.writing().is_dir());
+        let left = names(models.path());
+        assert!(left.len() == 4 && !left.iter().any(|name| name.starts_with(".other")), "{left:?}");
+        // A second one for the same model is refused, and takes nothing from the first.
+        let e = ModelFolder::prepare(&at("living")).unwrap().must_be_alone().unwrap_err();
+        assert!(e.to_string().contains("another process is training this model"), "{e}");
+        assert!(living.writing().is_dir());
+        drop((living, next));
+        assert_eq!(names(models.path()), [""; 0]);
+    }
+
+    /// Between the two renames the old model has another name: the next training puts it back.
+    #[test]
+    fn the_old_model_survives_a_kill_while_it_is_replaced() {
+        let models = tempfile::tempdir().unwrap();
+        let place = models.path().join("dca");
+        fs::create_dir(models.path().join(".dca.replaced")).unwrap();
+        fs::write(models.path().join(".dca.replaced/config.json"), "{}").unwrap();
+        killed(&place);
+        assert!(place.join("config.json").is_file());
+        drop(ModelFolder::prepare(&place).unwrap());
+        assert_eq!(names(models.path()), ["dca"]);
+    }
 }
