@@ -50,7 +50,9 @@ def main():
     pairs = int(sys.argv[2]) if len(sys.argv) > 2 else 7
     with tempfile.TemporaryDirectory() as folder, Server() as server:
         key = f"tests/bench/{BOLD.name}"
-        subprocess.run(["curl", "-sf", "-o", "/dev/null", "-T", BOLD, f"{server.files}/buckets/{key}"], check=True)
+        # A server that has just started may still be allotting volumes.
+        send = ["curl", "-sf", "--retry", "5", "--retry-all-errors", "-o", "/dev/null", "-T", BOLD]
+        subprocess.run([*send, f"{server.files}/buckets/{key}"], check=True)
         os.environ |= {
             "AWS_ENDPOINT_URL": server.endpoint,
             "AWS_ACCESS_KEY_ID": "voxelflow",
