@@ -166,7 +166,7 @@ async fn what_is_wrong_with_runs_is_said_or_skipped() {
 #[test]
 fn a_folder_of_surfaces_is_looked_at() {
     let (_folder, root) = derivatives();
-    let report = inspect_folder(root.to_str().unwrap()).unwrap().unwrap();
+    let report = inspect_folder(root.to_str().unwrap(), None).unwrap().unwrap();
     let found: Vec<(&str, Option<&str>, Option<usize>, bool)> = report
         .runs
         .iter()
