@@ -16,6 +16,7 @@ const LAYERS: &[(&str, &str)] = &[
     ("engine", "voxelflow-cluster"),
     ("ml", "voxelflow-stage"),
     ("ml", "voxelflow-signal"),
+    ("ml", "voxelflow-ridge"),
     ("ml", "voxelflow-nn"),
     ("ml", "voxelflow-operators"),
     ("connectors", "voxelflow-formats"),
@@ -42,6 +43,7 @@ const ALLOWED_ACROSS: &[(&str, &[&str])] = &[
 /// Heavy libraries and the only crates that may name them.
 const NAMED_ONLY_BY: &[(&str, &[&str])] = &[
     ("burn", &["voxelflow-nn"]),
+    ("faer", &["voxelflow-ridge"]),
     (
         "datafusion",
         &[
@@ -62,7 +64,7 @@ const NAMED_ONLY_BY: &[(&str, &[&str])] = &[
 
 /// Crates that must compile without those libraries, directly or through others.
 const LIGHT: &[&str] =
-    &["voxelflow-formats", "voxelflow-signal", "voxelflow-sync", "voxelflow-stage", "voxelflow-storage"];
+    &["voxelflow-formats", "voxelflow-signal", "voxelflow-ridge", "voxelflow-sync", "voxelflow-stage", "voxelflow-storage"];
 
 /// Two versions of one of these cannot exchange batches, stores or plans.
 const ONE_VERSION: &[&str] = &["arrow", "arrow-array", "parquet", "object_store", "datafusion", "burn"];

@@ -1,0 +1,174 @@
+//! Cross-validation over folds: the Gram matrix of a training set is that of all samples less what is held out.
+
+use crate::score::Sums;
+use crate::spectrum::{Spectrum, gram, product};
+use crate::targets::TargetBlock;
+use crate::{Error, Result, Scalar, Score};
+use faer::{Mat, MatRef};
+use serde::{Deserialize, Serialize};
+
+/// Which samples are validated by which fit.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Folds {
+    n_samples: usize,
+    /// Of each fold: samples that are predicted, ascending, and those besides that its fit does not see.
+    folds: Vec<(Vec<usize>, Vec<usize>)>,
+}
+
+impl Folds {
+    /// `k` folds of neighbouring samples, as equal as can be, the first ones longer (scikit-learn's `KFold`).
+    ///
+    /// # Errors
+    /// Fewer than two folds, or more than samples.
+    pub fn contiguous(n_samples: usize, k: usize) -> Result<Self> {
+        if k < 2 || k > n_samples {
+            let reason = format!("{k} folds of {n_samples} samples; give a number from 2 to {n_samples}");
+            return Err(Error::Setting { option: "cv", reason });
+        }
+        let (size, longer) = (n_samples / k, n_samples % k);
+        let mut start = 0;
+        let folds = (0..k).map(|fold| {
+            let held: Vec<usize> = (start..start + size + usize::from(fold < longer)).collect();
+            start += held.len();
+            (held, Vec::new())
+        });
+        Ok(Self { n_samples, folds: folds.collect() })
+    }
+
+    fn check(&self, n_samples: usize) -> Result<()> {
+        if self.n_samples != n_samples {
+            return Err(Error::Samples { what: "cv", found: self.n_samples, expected: n_samples });
+        }
+        for (fold, (held, besides)) in self.folds.iter().enumerate() {
+            let left = n_samples - held.len() - besides.len();
+            if left < 2 {
+                let reason = format!(
+                    "fold {fold} holds {} samples out, with {} beside them, and trains on {left}; give longer runs, or \
+                     a smaller gap",
+                    held.len(),
+                    besides.len()
+                );
+                return Err(Error::Setting { option: "cv", reason });
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A fold a run: a fit sees neither the run nor, of other runs, the `gap` samples that lie next to it in time.
+///
+/// Neighbouring volumes are alike, so folds that split runs at random flatter a model.
+///
+/// # Errors
+/// Fewer than two runs.
+pub fn leave_one_run_out(runs: &[usize], gap: usize) -> Result<Folds> {
+    let mut names: Vec<usize> = runs.to_vec();
+    names.sort_unstable();
+    names.dedup();
+    if names.len() < 2 {
+        let reason =
+            "'run' needs two runs or more; give a number of folds, or 'loo', where there is one".into();
+        return Err(Error::Setting { option: "cv", reason });
+    }
+    let fold = |run: &usize| {
+        let held: Vec<usize> = (0..runs.len()).filter(|sample| runs[*sample] == *run).collect();
+        let near = |sample: &usize| {
+            let window = sample.saturating_sub(gap)..runs.len().min(sample + gap + 1);
+            runs[*sample] != *run && runs[window].contains(run)
+        };
+        (held, (0..runs.len()).filter(near).collect())
+    };
+    Ok(Folds { n_samples: runs.len(), folds: names.iter().map(fold).collect() })
+}
+
+/// A fold that is ready for blocks of targets.
+pub(crate) struct Fold<T> {
+    held: Vec<usize>,
+    out: Vec<usize>,
+    /// Of the training samples, about the mean of all.
+    mean: Vec<f64>,
+    n_train: usize,
+    spectrum: Spectrum<T>,
+    /// The held samples in the spectrum's basis.
+    z: Mat<T>,
+    /// Rows held out, about the mean of all.
+    x_out: Mat<T>,
+}
+
+/// Rows of `x`.
+fn rows<T: Scalar>(x: MatRef<'_, T>, at: &[usize]) -> Mat<T> {
+    Mat::from_fn(at.len(), x.ncols(), |i, j| x[(at[i], j)])
+}
+
+impl<T: Scalar> Fold<T> {
+    /// All folds over centred features.
+    pub fn all(x: MatRef<'_, T>, folds: &Folds) -> Result<Vec<Self>> {
+        folds.check(x.nrows())?;
+        let whole = gram(x);
+        folds.folds.iter().map(|(held, besides)| Self::of(x, &whole, held, besides)).collect()
+    }
+
+    fn of(x: MatRef<'_, T>, whole: &Mat<f64>, held: &[usize], besides: &[usize]) -> Result<Self> {
+        let out: Vec<usize> = held.iter().chain(besides).copied().collect();
+        let n_train = x.nrows() - out.len();
+        let x_out = rows(x, &out);
+        // All samples sum to zero, so the training samples sum to minus the others.
+        let mean: Vec<f64> =
+            x_out.col_iter().map(|c| -c.iter().map(|v| v.wide()).sum::<f64>() / n_train as f64).collect();
+        let spectrum = if n_train < x.ncols() {
+            let mut is_out = vec![false; x.nrows()];
+            out.iter().for_each(|sample| is_out[*sample] = true);
+            let train: Vec<usize> = (0..x.nrows()).filter(|sample| !is_out[*sample]).collect();
+            let x = Mat::from_fn(n_train, x.ncols(), |i, j| T::of(x[(train[i], j)].wide() - mean[j]));
+            Spectrum::of(x.as_ref())?
+        } else {
+            let away = gram(x_out.as_ref());
+            let n = n_train as f64;
+            let train = Mat::from_fn(x.ncols(), x.ncols(), |i, j| {
+                whole[(i, j)] - away[(i, j)] - n * mean[i] * mean[j]
+            });
+            Spectrum::of_gram(&train)?
+        };
+        let x_held = Mat::from_fn(held.len(), x.ncols(), |i, j| T::of(x_out[(i, j)].wide() - mean[j]));
+        let z = spectrum.project(x_held.as_ref());
+        Ok(Self { held: held.to_vec(), out, mean, n_train, spectrum, z, x_out })
+    }
+
+    /// Refuses penalties that are too small.
+    pub fn check(&self, alphas: &[f64]) -> Result<()> {
+        self.spectrum.check(alphas)
+    }
+
+    /// Scores of a block's targets in this fold, by penalty. `xy`: `XᵀY` of all samples.
+    pub fn scores(&self, block: &TargetBlock<T>, xy: &Mat<T>, alphas: &[f64], score: Score) -> Vec<Vec<f64>> {
+        let y_out = rows(block.values.as_ref(), &self.out);
+        let n = self.n_train as f64;
+        let means: Vec<f64> =
+            y_out.col_iter().map(|c| -c.iter().map(|v| v.wide()).sum::<f64>() / n).collect();
+        let away = product(self.x_out.transpose(), y_out.as_ref());
+        let train = Mat::from_fn(xy.nrows(), xy.ncols(), |i, j| {
+            T::of(xy[(i, j)].wide() - away[(i, j)].wide() - n * self.mean[i] * means[j])
+        });
+        let m = product(self.spectrum.basis.transpose(), train.as_ref());
+        let each = alphas.iter().map(|alpha| {
+            let shrink = self.spectrum.shrink(*alpha);
+            let weights = Mat::from_fn(m.nrows(), m.ncols(), |i, j| T::of(m[(i, j)].wide() * shrink[i]));
+            let predicted = product(self.z.as_ref(), weights.as_ref());
+            let of = |target: usize| {
+                let mut sums = Sums::default();
+                let actual = y_out.col(target).iter().take(self.held.len());
+                for (y, p) in actual.zip(predicted.col(target).iter()) {
+                    sums.add(y.wide(), p.wide() + means[target]);
+                }
+                sums.score(score)
+            };
+            (0..predicted.ncols()).map(of).collect()
+        });
+        each.collect()
+    }
+}
+
+/// `XᵀY` of a block.
+pub(crate) fn cross<T: Scalar>(x: MatRef<'_, T>, block: &TargetBlock<T>) -> Mat<T> {
+    product(x.transpose(), block.values.as_ref())
+}

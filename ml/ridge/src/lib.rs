@@ -1,0 +1,33 @@
+//! Ridge regression of many targets: brain encoding, where features of a stimulus predict every voxel.
+//!
+//! ```text
+//!   X [n_samples, n_features] ─► centred ─► Spectrum: Z = XV, λ           once; n × n where features outnumber samples
+//!                                                  │
+//!   Y, a block of targets at a time ─► M = ZᵀY ────┤
+//!                                                  ├─► errors of every alpha ─► alpha: shared, or one a target
+//!                                                  └─► coefficients V (λ + α)⁻¹ M of a block, handed on
+//! ```
+//! With Z and λ a ridge fit of any penalty α is `Ŷ = Z (λ + α)⁻¹ ZᵀY`, so one decomposition serves all penalties and
+//! targets, and Y is never held whole: it is read block by block, once to choose α and once to fit.
+//!
+//! Leave-one-out errors need no refits: `(y − ŷ)ᵢ / (1 − hᵢ)` with the leverage `hᵢ = 1/n + Σⱼ zᵢⱼ² / (λⱼ + α)`
+//! (Golub, Heath & Wahba 1979). With one α for all targets even the predictions are not needed: the sum of squared
+//! errors over targets follows from `M·Mᵀ`, `Y·Mᵀ` and the norms of Y's rows, whatever the number of alphas.
+//!
+//! Scores agree with scikit-learn's `RidgeCV` and `KFold` searches; r, r² and R² are three things and never mixed.
+
+mod error;
+mod folds;
+mod leave_one_out;
+mod ridge_cv;
+mod scalar;
+mod score;
+mod spectrum;
+mod targets;
+
+pub use error::{Error, Result};
+pub use folds::{Folds, leave_one_run_out};
+pub use ridge_cv::{Coefficients, CrossValidation, RidgeCv, RidgeFit, RidgeSettings};
+pub use scalar::Scalar;
+pub use score::{Score, pearson, r2};
+pub use targets::Targets;

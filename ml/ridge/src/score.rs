@@ -1,0 +1,68 @@
+//! How good predictions are. Each score is its own thing: r, the coefficient of determination R², the mean squared error.
+
+use serde::{Deserialize, Serialize};
+
+/// What decides between penalties. A larger score is better.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Score {
+    /// Minus the mean squared error: targets of large variance count more where one penalty is shared.
+    #[default]
+    NegMeanSquaredError,
+    /// `R² = 1 − Σ(y − ŷ)² / Σ(y − ȳ)²`.
+    R2,
+    /// Pearson's r between y and ŷ.
+    Pearson,
+}
+
+/// R² of `predicted`; NaN for a constant `actual`.
+pub fn r2(actual: &[f64], predicted: &[f64]) -> f64 {
+    let mean = actual.iter().sum::<f64>() / actual.len().max(1) as f64;
+    let residual: f64 = actual.iter().zip(predicted).map(|(a, p)| (a - p).powi(2)).sum();
+    let total: f64 = actual.iter().map(|a| (a - mean).powi(2)).sum();
+    if total > 0.0 { 1.0 - residual / total } else { f64::NAN }
+}
+
+/// Pearson's r; NaN where either is constant.
+pub fn pearson(actual: &[f64], predicted: &[f64]) -> f64 {
+    let mut sums = Sums::default();
+    actual.iter().zip(predicted).for_each(|(a, p)| sums.add(*a, *p));
+    sums.pearson()
+}
+
+/// What all scores follow from, over the samples of one target. Values should be centred at least roughly.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(crate) struct Sums {
+    n: f64,
+    y: f64,
+    p: f64,
+    yy: f64,
+    pp: f64,
+    yp: f64,
+}
+
+impl Sums {
+    pub fn add(&mut self, y: f64, p: f64) {
+        self.n += 1.0;
+        self.y += y;
+        self.p += p;
+        self.yy += y * y;
+        self.pp += p * p;
+        self.yp += y * p;
+    }
+
+    pub fn score(&self, score: Score) -> f64 {
+        let residual = self.yy - 2.0 * self.yp + self.pp;
+        match score {
+            Score::NegMeanSquaredError => -residual / self.n,
+            Score::R2 => 1.0 - residual / (self.yy - self.y * self.y / self.n),
+            Score::Pearson => self.pearson(),
+        }
+    }
+
+    fn pearson(&self) -> f64 {
+        let covariance = self.yp - self.y * self.p / self.n;
+        let (y, p) = (self.yy - self.y * self.y / self.n, self.pp - self.p * self.p / self.n);
+        covariance / (y * p).sqrt()
+    }
+}

@@ -1,0 +1,94 @@
+//! Targets that are read block by block, since all of them may be larger than memory.
+
+use crate::{Error, Result, Scalar};
+use faer::{Mat, MatMut, MatRef};
+use std::ops::Range;
+
+/// Where targets come from. They are read twice: to choose a penalty, and to fit.
+pub trait Targets<T> {
+    /// Samples of each target.
+    fn samples(&self) -> usize;
+    /// How many targets there are.
+    fn count(&self) -> usize;
+    /// Puts the targets `range` into the columns of `into`, `[samples, range.len()]`.
+    ///
+    /// # Errors
+    /// Storage that fails.
+    fn read(&mut self, range: Range<usize>, into: MatMut<'_, T>) -> Result<()>;
+}
+
+impl<T: Scalar> Targets<T> for MatRef<'_, T> {
+    fn samples(&self) -> usize {
+        self.nrows()
+    }
+    fn count(&self) -> usize {
+        self.ncols()
+    }
+    fn read(&mut self, range: Range<usize>, mut into: MatMut<'_, T>) -> Result<()> {
+        into.copy_from(self.subcols(range.start, range.len()));
+        Ok(())
+    }
+}
+
+/// A block of centred targets.
+#[derive(Clone, Debug)]
+pub(crate) struct TargetBlock<T> {
+    /// Which targets these are.
+    pub range: Range<usize>,
+    /// `[n_samples, n_targets]`, centred. Targets that cannot be fitted are zero.
+    pub values: Mat<T>,
+    /// Their means; NaN where a target has NaN or infinity.
+    pub means: Vec<f64>,
+    /// `Σ (y − ȳ)²`. Zero: constant, or not finite.
+    pub squares: Vec<f64>,
+}
+
+impl<T: Scalar> TargetBlock<T> {
+    /// Reads and centres `range`.
+    pub fn read(targets: &mut dyn Targets<T>, range: Range<usize>) -> Result<Self> {
+        let mut values = Mat::zeros(targets.samples(), range.len());
+        targets.read(range.clone(), values.as_mut())?;
+        let (mut means, mut squares) = (Vec::with_capacity(range.len()), Vec::with_capacity(range.len()));
+        for column in values.col_iter_mut() {
+            let (mean, square) =
+                centre(column.try_as_col_major_mut().map(|c| c.as_slice_mut()).unwrap_or(&mut []));
+            means.push(mean);
+            squares.push(square);
+        }
+        Ok(Self { range, values, means, squares })
+    }
+}
+
+/// Takes the mean away, in two passes; gives it, and the sum of squares. A target that is constant or not finite
+/// becomes zero: it must not spread to the others.
+fn centre<T: Scalar>(values: &mut [T]) -> (f64, f64) {
+    let n = values.len().max(1) as f64;
+    let constant = values.windows(2).all(|pair| pair[0] == pair[1]);
+    let mean = values.iter().map(|v| v.wide()).sum::<f64>() / n;
+    let (mut square, mut largest) = (0.0, 0.0_f64);
+    for value in values.iter_mut() {
+        largest = largest.max(value.wide().abs());
+        let centred = value.wide() - mean;
+        square += centred * centred;
+        *value = T::of(centred);
+    }
+    // What was constant before it was filtered or scaled may vary by the last digit.
+    if constant || !square.is_finite() || square <= n * (largest * T::EPSILON).powi(2) {
+        values.fill(T::of(0.0));
+        square = 0.0;
+    }
+    (mean, square)
+}
+
+/// Ranges of at most `size` that make up `0..count`.
+pub(crate) fn blocks(count: usize, size: usize) -> impl Iterator<Item = Range<usize>> {
+    let size = size.max(1);
+    (0..count.div_ceil(size)).map(move |block| block * size..count.min((block + 1) * size))
+}
+
+/// # Errors
+/// Targets of another number of samples.
+pub(crate) fn check_samples<T>(targets: &dyn Targets<T>, expected: usize) -> Result<()> {
+    let found = targets.samples();
+    if found == expected { Ok(()) } else { Err(Error::Samples { what: "a target", found, expected }) }
+}
