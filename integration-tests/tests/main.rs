@@ -19,6 +19,7 @@ mod deploy;
 mod design;
 mod example_01;
 mod example_02;
+mod field_cases;
 mod import_memory;
 mod import_resume;
 mod layers;
@@ -29,6 +30,7 @@ mod program;
 #[path = "../../connectors/storage/tests/servers/mod.rs"]
 mod servers;
 mod stores;
+mod subjects_and_runs;
 mod taken_up;
 mod unchanged;
 mod whole_brain;

@@ -4,6 +4,7 @@
 //!
 //! ```text
 //!   RepartitionRowsExec, CoalesceExec   rows get an address, and are sent by its hash   (nodes/address.rs)
+//!   HashJoinExec of one partition       is said to be partitioned, so that it keeps that partition
 //!   ZipWithIndexExec                    partitions are counted first, by a plan of its own
 //!   all others of ours                  know the number of their partition from a row   (nodes/unary.rs)
 //!   sources of other crates             as they say themselves                           ([`Distribute`])
@@ -21,7 +22,11 @@ use datafusion::{
     common::tree_node::{Transformed, TreeNode},
     error::{DataFusionError, Result},
     execution::TaskContext,
-    physical_plan::{ExecutionPlan, ExecutionPlanProperties, replace_children_if_necessary},
+    physical_plan::{
+        ExecutionPlan, ExecutionPlanProperties,
+        joins::{HashJoinExec, PartitionMode},
+        replace_children_if_necessary,
+    },
 };
 use futures::{FutureExt, TryStreamExt, future::BoxFuture};
 use std::sync::Arc;
@@ -105,6 +110,10 @@ fn rewrite(node: &Arc<dyn ExecutionPlan>) -> Result<Option<Arc<dyn ExecutionPlan
         let partitions = coalesce.properties().output_partitioning().partition_count();
         return send_rows(Arc::clone(coalesce.input()), Address::Neighbours, partitions).map(Some);
     }
+    if let Some(join) = node.downcast_ref::<HashJoinExec>().filter(|join| may_be_swapped(join)) {
+        let join = join.builder().with_partition_mode(PartitionMode::Partitioned).build()?;
+        return Ok(Some(Arc::new(join)));
+    }
     let own = [
         unary::placed::<MapPartitions>,
         unary::placed::<MapGroups>,
@@ -115,4 +124,14 @@ fn rewrite(node: &Arc<dyn ExecutionPlan>) -> Result<Option<Arc<dyn ExecutionPlan
     ];
     let own = own.iter().find_map(|placed| placed(node.as_ref()));
     own.or_else(|| inventory::iter::<Distribute>().find_map(|other| (other.rewrite)(node))).transpose()
+}
+
+/// Whether Ballista might change the number of partitions that come out of `join`: when the sizes of its sides are known
+/// it swaps them, and a side that was collected is then read in as many partitions as it was written in.
+fn may_be_swapped(join: &HashJoinExec) -> bool {
+    let one = |side: &Arc<dyn ExecutionPlan>| side.output_partitioning().partition_count() == 1;
+    *join.partition_mode() == PartitionMode::CollectLeft
+        && !join.null_aware
+        && one(join.left())
+        && one(join.right())
 }

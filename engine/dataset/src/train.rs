@@ -14,10 +14,10 @@ use datafusion::logical_expr::{ident, lit};
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 
-/// A stage by name, and its options.
+/// A stage or a table operator by name, and its options.
 #[derive(Clone, Debug, PartialEq)]
 pub struct StageSpec {
-    /// The stage, for example `dist_dca`.
+    /// The stage, for example `dist_dca`, or the operator.
     pub stage: String,
     /// Its options.
     pub options: OptionMap,
@@ -240,6 +240,16 @@ impl Dataset {
         let batches = engine.dataset(plan).collect().await?;
         engine.register_model(&model, &folder);
         Ok(TrainedModel { name: model, folder, stage: spec.stage, history: TrainingHistory { batches } })
+    }
+
+    /// Applies a table operator of the stages, for example `clean` or `split`: its name and options are those of the
+    /// pipeline language.
+    pub fn apply(&self, operator: impl Into<StageSpec>) -> Self {
+        self.try_then(|dataset| {
+            let StageSpec { stage, options } = operator.into();
+            let plan = dataset.logical_plan()?.clone();
+            Ok(dataset.engine().planner().plan_table_operator(&stage, plan, &options)?)
+        })
     }
 
     /// These rows and what a model's function gives for them, as one column more.

@@ -22,10 +22,10 @@ use voxelflow_cluster::{
     node::{self, Nodes, NodesConfig, Wish},
 };
 use voxelflow_dataset::{
-    Dataset, Engine, EngineConfig, OptionMap, StagePlanner, StoresOf, TrainedModel, build_id,
+    Dataset, Engine, EngineConfig, OptionMap, StagePlanner, StageSpec, StoresOf, TrainedModel, build_id,
     register_stages, runner::Fault, session_state,
 };
-use voxelflow_operators::{StageCatalog, end_cut_off, extension_planners};
+use voxelflow_operators::{SameGrid, StageCatalog, end_cut_off, extension_planners};
 use voxelflow_storage::{Purpose, StoreOptions, StoreRegistry, is_published};
 use voxelflow_tables::{ExportOptions, ImageTables, Stores, TextTables, check_export, export_maps};
 
@@ -245,7 +245,8 @@ fn local_folder(out: &Path) -> Result<()> {
 fn session_state_of(config: &EngineConfig, stores: &LiveOptions) -> Result<SessionState> {
     let mut config = config.clone();
     config.object_stores.get_or_insert_with(|| Arc::new(SessionStores::new(stores.clone())));
-    let mut state = session_state(extension_planners(), &config)?.build();
+    let mut state =
+        session_state(extension_planners(), &config)?.with_analyzer_rule(Arc::new(SameGrid)).build();
     state.config_mut().options_mut().extensions.insert(StoreSettings::new(stores));
     for tables in ImageTables::ALL {
         let factory: Arc<dyn TableProviderFactory> = Arc::new(tables);
@@ -355,9 +356,9 @@ impl Session {
     /// # Errors
     /// An unknown operator or option, or a table that lacks what the operator needs.
     pub fn apply(&self, operator: &str, input: &Dataset, options: OptionMap) -> Result<Dataset> {
-        let plan = input.logical_plan()?.clone();
-        let plan = self.engine.planner().plan_table_operator(operator, plan, &options);
-        Ok(self.engine.dataset(plan.map_err(voxelflow_dataset::Error::from)?))
+        let applied = input.apply(StageSpec { stage: operator.to_owned(), options });
+        applied.logical_plan()?;
+        Ok(applied)
     }
 
     /// Writes every numeric column of `rows` as a NIfTI map; a relative target lies under the session's folder.

@@ -1,9 +1,9 @@
 //! The stages that a session has, seen from the language: names to plans and functions.
 
 use crate::{
-    CLEAN, DESIGN, Error, SessionStores, TrainJob, TrainNode,
+    CLEAN, CONCATENATE, DESIGN, Error, SPLIT, SessionStores, TrainJob, TrainNode,
     functions::{ModelCache, ModelFunctionUdf, ModelSource, series_functions},
-    plan_clean, plan_design,
+    plan_clean, plan_concatenate, plan_design, plan_split,
     series_column::{series_length, series_type},
 };
 use arrow::datatypes::DataType;
@@ -70,7 +70,7 @@ impl StagePlanner for StageCatalog {
     }
 
     fn table_operators(&self) -> Vec<String> {
-        vec![CLEAN.to_owned(), DESIGN.to_owned()]
+        [CLEAN, CONCATENATE, DESIGN, SPLIT].map(str::to_owned).into()
     }
 
     fn plan_table_operator(
@@ -82,6 +82,8 @@ impl StagePlanner for StageCatalog {
         match operator {
             CLEAN => plan_clean(input, options, &self.stores),
             DESIGN => plan_design(input, options),
+            CONCATENATE => plan_concatenate(input, options),
+            SPLIT => plan_split(input, options),
             _ => {
                 let valid = self.table_operators();
                 let nearest = nearest(operator, &valid);

@@ -24,7 +24,7 @@ use voxelflow_dataset::{OptionMap, StageError};
 use voxelflow_signal::{CleanSettings, Cleaner};
 use voxelflow_stage::{
     KEY_COLUMNS, PARCEL_COLUMNS, PLACE_COLUMNS, Provenance, RUNS_METADATA_KEY, RunFiles, SERIES_COLUMN,
-    parse_options,
+    Segments, parse_options,
 };
 
 /// Name of the operator in the pipeline language.
@@ -85,6 +85,15 @@ impl CleanNode {
     ) -> Result<Self> {
         let columns = input.schema().as_arrow();
         let time_points = time_points(columns)?;
+        if let Some(segments) = Segments::of(columns)? {
+            let runs = segments.runs.join(", ");
+            return Err(Error::Concatenate {
+                reason: format!(
+                    "the series are of several runs ({runs}), and a filter over the seams would mix them: clean the \
+                     runs first, concatenate(clean(…), …)"
+                ),
+            });
+        }
         let provenance = Provenance::of(columns)?;
         let t_r = provenance.as_ref().and_then(Provenance::t_r);
         let cleaning = match options.confounds.settings()? {
@@ -115,6 +124,11 @@ impl CleanNode {
         let identity = serde_json::to_string(&options)
             .map_err(|e| voxelflow_stage::Error::Data { what: CLEAN.into(), reason: e.to_string() })?;
         Ok(Self { input, options, identity, cleaning, stores, schema: Arc::new(schema) })
+    }
+
+    /// What is cleaned.
+    pub(crate) fn input(&self) -> &LogicalPlan {
+        &self.input
     }
 
     /// The options it was made with.

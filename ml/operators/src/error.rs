@@ -100,6 +100,18 @@ pub enum Error {
         /// All operators.
         valid: Vec<String>,
     },
+    /// Rows that cannot be split as asked for.
+    #[error("split: {reason}")]
+    Split {
+        /// What is wrong and what to do.
+        reason: String,
+    },
+    /// Runs that cannot be joined.
+    #[error("concatenate: {reason}")]
+    Concatenate {
+        /// The voxel and the run, what is wrong and what to do.
+        reason: String,
+    },
     /// `PER column` for a stage that fits one model to all rows.
     #[error("`{stage}` trains one model on all rows, not one for each {column}; leave PER out")]
     Per {
@@ -130,7 +142,8 @@ pub enum Error {
     },
     /// A series that cannot be learned from.
     #[error(
-        "column `{column}` of {row} {reason}; leave such rows out, for example with          FROM clean(table, not_finite => 'drop') or WHERE {column} IS NOT NULL"
+        "column `{column}` of {row} {reason}; leave such rows out, for example with \
+         FROM clean(table, not_finite => 'drop') or WHERE {column} IS NOT NULL"
     )]
     Series {
         /// The column of series.
@@ -142,12 +155,35 @@ pub enum Error {
     },
     /// Subjects that are trained on and validated on.
     #[error(
-        "in both the rows to train on and those to validate on: subject {}; split by subject, or write          subject_overlap => 'allow' if the validation loss may be that of subjects already seen",
+        "in both the rows to train on and those to validate on: subject {}; split by subject, as in \
+         split(table, by => 'subject', test => 0.2), or write subject_overlap => 'other_runs' (no run in both) or \
+         'allow' if the validation loss may be that of subjects already seen",
         subjects.join(", ")
     )]
     SubjectOverlap {
         /// The subjects.
         subjects: Vec<String>,
+    },
+    /// Runs that are trained on and validated on.
+    #[error(
+        "in both the rows to train on and those to validate on: {}; split by run, as in \
+         split(table, by => 'run', test => 0.2), or write subject_overlap => 'allow'",
+        runs.join("; ")
+    )]
+    RunOverlap {
+        /// The runs, by their key columns.
+        runs: Vec<String>,
+    },
+    /// Series that are trained on and validated on.
+    #[error(
+        "{count} series are in both the rows to train on and those to validate on, the first is that of {first}; \
+         split the rows, or write subject_overlap => 'allow' if the validation loss may be that of series already seen"
+    )]
+    SeriesOverlap {
+        /// How many.
+        count: usize,
+        /// The first, by its key columns.
+        first: String,
     },
     /// A rank that failed, or that panicked: a defect of the stage.
     #[error("rank {rank} {} `{stage}`: {failure}", if failure.cause == FailureCause::Panic { "panicked in stage" } else { "of" })]
@@ -269,7 +305,9 @@ impl Error {
             Self::Signal(e) | Self::RunSignal { source: e, .. } => e.setting(),
             Self::Confounds { .. } => Some("confounds"),
             Self::NotFinite { .. } => Some("not_finite"),
-            Self::SubjectOverlap { .. } => Some("subject_overlap"),
+            Self::SubjectOverlap { .. } | Self::RunOverlap { .. } | Self::SeriesOverlap { .. } => {
+                Some("subject_overlap")
+            }
             _ => None,
         }
     }

@@ -4,6 +4,8 @@
 //!   TRAIN MODEL dca USING dist_dca …   ─► StageCatalog::plan_train ─► TrainNode ─► TrainExec ─► model folder
 //!   FROM clean(series, …)              ─► plan_clean               ─► CleanNode ─► CleanExec
 //!   FROM design(series, …)             ─► plan_design              ─► DesignNode ─► DesignExec
+//!   FROM split(series, …)              ─► plan_split               ─► SplitNode ─► a join with the groups' parts
+//!   FROM concatenate(series, …)        ─► plan_concatenate         ─► ConcatenateNode ─► ConcatenateExec
 //!   encode(dca, series), pearson_r(…)  ─► functions of a session
 //! ```
 //!
@@ -17,6 +19,7 @@ mod clean_batch;
 mod clean_confounds;
 mod clean_exec;
 mod clean_ledger;
+mod concatenate;
 mod confound_options;
 mod confounds_memory;
 mod confounds_reader;
@@ -28,12 +31,15 @@ mod events_reader;
 mod functions;
 mod observer;
 mod planner;
+mod same_grid;
 mod series_column;
+mod split;
 mod train;
 
 pub use catalog::StageCatalog;
 pub use clean::{CLEAN, CleanNode, CleanOptions, NotFinite, plan_clean, plan_clean_exec};
 pub use clean_exec::CleanExec;
+pub use concatenate::{CONCATENATE, ConcatenateNode, ConcatenateOptions, MissingRun, plan_concatenate};
 pub use confound_options::ConfoundOptions;
 pub use confounds_reader::{ConfoundsReader, RunTable, SessionStores};
 pub use design::{DESIGN, DESIGN_METADATA_KEY, DesignNode, plan_design, plan_design_exec};
@@ -44,7 +50,9 @@ pub use events_reader::EventsReader;
 pub use functions::{ModelSource, series_functions};
 pub use observer::TrainObserver;
 pub use planner::{OperatorsPlanner, extension_planners};
+pub use same_grid::SameGrid;
 pub use series_column::SeriesColumn;
+pub use split::{FOLD_COLUMN, SPLIT, SPLIT_COLUMN, SplitNode, SplitOptions, plan_split};
 pub use train::{
     FailureCause, GangMember, GangMemberExec, GangOptions, RankFailure, Statistics, SubjectOverlap,
     TrainExec, TrainJob, TrainNode, TrainOptions, end_cut_off,

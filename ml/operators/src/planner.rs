@@ -1,8 +1,8 @@
 //! Turns our nodes of a logical plan into those that run.
 
 use crate::{
-    CleanNode, DesignNode, GangMember, GangMemberExec, TrainExec, TrainNode, plan_clean_exec,
-    plan_design_exec,
+    CleanNode, ConcatenateNode, DesignNode, GangMember, GangMemberExec, SplitNode, TrainExec, TrainNode,
+    concatenate::plan_concatenate_exec, plan_clean_exec, plan_design_exec, split::plan_split_exec,
 };
 use async_trait::async_trait;
 use datafusion::{
@@ -50,6 +50,12 @@ impl ExtensionPlanner for OperatorsPlanner {
         }
         if let Some(design) = node.as_any().downcast_ref::<DesignNode>() {
             return plan_design_exec(design, physical_inputs).map(Some);
+        }
+        if let Some(split) = node.as_any().downcast_ref::<SplitNode>() {
+            return plan_split_exec(split, physical_inputs).map(Some);
+        }
+        if let Some(concatenate) = node.as_any().downcast_ref::<ConcatenateNode>() {
+            return plan_concatenate_exec(concatenate, physical_inputs).map(Some);
         }
         Ok(None)
     }

@@ -28,10 +28,15 @@ impl PipelineFile {
     /// Parses a text; `name` stands for its file in messages.
     ///
     /// # Errors
-    /// A statement that cannot be parsed.
+    /// A statement that cannot be parsed, or a text without any.
     pub fn parse(name: &str, text: String, variables: &Variables) -> Result<Self> {
         let source = Arc::new(Source::new(name, text.clone()));
         let statements = parse(&source, variables)?;
+        if statements.is_empty() {
+            let reason =
+                "there is no statement in it, so there is nothing to run; write one, for example SELECT 1;";
+            return Err(Error::input(name, reason));
+        }
         Ok(Self { name: name.to_owned(), text, statements })
     }
 }

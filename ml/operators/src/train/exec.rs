@@ -283,15 +283,28 @@ fn check_rows(job: &TrainJob, train: &Spool, validation: Option<&Spool>) -> Resu
     if let Some((clause, _)) = spools.iter().find(|(_, spool)| spool.is_some_and(|s| s.rows() == 0)) {
         return Err(Error::NoRows { model: job.model.clone(), clause });
     }
+    validation.map_or(Ok(()), |validation| check_overlap(job.subject_overlap, train, validation))
+}
+
+/// What a model has seen of the rows that it is validated on.
+fn check_overlap(allowed: SubjectOverlap, train: &Spool, validation: &Spool) -> Result<()> {
     let subjects = train.subjects();
-    let refused = match job.subject_overlap {
+    let refused = match allowed {
         SubjectOverlap::Auto => subjects.len() > 1,
         SubjectOverlap::Error => true,
-        SubjectOverlap::Allow => false,
+        SubjectOverlap::OtherRuns => false,
+        SubjectOverlap::Allow => return Ok(()),
     };
-    let both = validation.filter(|_| refused).map(|v| &v.subjects() & &subjects).unwrap_or_default();
-    if both.is_empty() {
-        return Ok(());
+    let both = if refused { &validation.subjects() & &subjects } else { BTreeSet::new() };
+    if !both.is_empty() {
+        return Err(Error::SubjectOverlap { subjects: both.into_iter().map(str::to_owned).collect() });
     }
-    Err(Error::SubjectOverlap { subjects: both.into_iter().map(str::to_owned).collect() })
+    let runs = &validation.runs() & &train.runs();
+    if allowed == SubjectOverlap::OtherRuns && !runs.is_empty() {
+        return Err(Error::RunOverlap { runs: runs.into_iter().collect() });
+    }
+    match train.in_both(validation) {
+        Some((count, first)) => Err(Error::SeriesOverlap { count, first }),
+        None => Ok(()),
+    }
 }

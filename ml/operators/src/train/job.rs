@@ -12,11 +12,14 @@ use voxelflow_sync::Topology;
 #[serde(rename_all = "snake_case")]
 pub enum SubjectOverlap {
     /// An error when more than one subject is trained on: the validation loss would be that of a subject
-    /// already seen. With one subject its voxels are split, and the loss says how well unseen voxels are met.
+    /// already seen. With one subject its voxels or runs are split, and the loss says how well unseen ones are met;
+    /// a series that is in both is an error.
     #[default]
     Auto,
     /// An error.
     Error,
+    /// No error as long as no run is in both: validation across the runs of subjects that are seen.
+    OtherRuns,
     /// No error.
     Allow,
 }

@@ -25,6 +25,13 @@ impl Origin {
     pub fn subject(&self) -> Option<&str> {
         self.0[0].as_deref()
     }
+
+    /// Subject, session, task and run, if the subject or the run is known.
+    pub fn run(&self) -> Option<Self> {
+        let mut run = self.clone();
+        run.0[TEXTS - 1] = None;
+        (run.0[0].is_some() || run.0[TEXTS - 2].is_some()).then_some(run)
+    }
 }
 
 impl fmt::Display for Origin {
@@ -56,6 +63,17 @@ pub(super) struct Rows {
     rows: Vec<Row>,
     /// Numbers of the parts.
     parts: Vec<u64>,
+    /// Whether there are rows without a column `voxel`.
+    without_voxels: bool,
+}
+
+/// A series by where it is from and what it holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Known {
+    /// Index into the origins.
+    pub origin: u32,
+    pub voxel: u32,
+    pub digest: u64,
 }
 
 /// What a batch says of its rows besides their keys.
@@ -78,6 +96,8 @@ pub(super) struct InOrder {
     pub parts: Vec<u64>,
     /// The distinct origins, sorted.
     pub origins: Vec<Origin>,
+    /// Every series, sorted; none where rows have no voxels, for then nothing tells that two are the same.
+    pub known: Vec<Known>,
     /// blake3 of the rows' digests.
     pub hash: blake3::Hash,
 }
@@ -135,6 +155,7 @@ impl Keys {
 impl Rows {
     /// Adds the rows of a batch.
     pub fn extend(&mut self, keys: &Keys, spooled: Spooled<'_>) {
+        self.without_voxels |= keys.voxels.is_none();
         // Neighbours mostly come from one run and one part: only a change costs a look-up.
         let mut current: Option<u32> = None;
         let each = spooled.parts.iter().zip(spooled.rows).zip(spooled.digests).enumerate();
@@ -174,6 +195,7 @@ impl Rows {
         origins.dedup();
         let mut rows = Vec::with_capacity(partitions.iter().map(|p| p.rows.len()).sum());
         let mut parts = Vec::new();
+        let without_voxels = partitions.iter().any(|p| p.without_voxels);
         for Self { origins: own, rows: of_partition, parts: of_its_own, .. } in partitions {
             let order: Vec<u32> =
                 own.iter().map(|o| origins.partition_point(|known| known < o) as u32).collect();
@@ -187,12 +209,16 @@ impl Rows {
         }
         // Stable: rows that the keys do not tell apart stay as they came.
         rows.sort_by_key(|row| (row.origin, row.voxel));
+        let known = rows.iter().filter(|_| !without_voxels);
+        let mut known: Vec<Known> =
+            known.map(|row| Known { origin: row.origin, voxel: row.voxel, digest: row.digest }).collect();
+        known.sort_unstable();
         let mut hasher = blake3::Hasher::new();
         let places = rows.into_iter().map(|row| {
             hasher.update(&row.digest.to_le_bytes());
             [row.part, row.row]
         });
-        InOrder { places: places.collect(), parts, origins, hash: hasher.finalize() }
+        InOrder { places: places.collect(), parts, origins, known, hash: hasher.finalize() }
     }
 }
 

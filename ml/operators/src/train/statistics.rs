@@ -23,6 +23,12 @@ pub struct Statistics {
     pub subjects: Vec<String>,
     /// Subjects validated on.
     pub validation_subjects: Vec<String>,
+    /// Runs trained on, by subject, session, task and run.
+    #[serde(default)]
+    pub runs: Vec<String>,
+    /// Runs validated on.
+    #[serde(default)]
+    pub validation_runs: Vec<String>,
     /// The grid that the rows came from, with what was done to them, if the table carried one.
     pub grid: Option<Grid>,
 }
@@ -41,6 +47,8 @@ impl Statistics {
             data_hash: train.hash.to_hex().to_string(),
             subjects: owned(train),
             validation_subjects: validation.map(owned).unwrap_or_default(),
+            runs: train.runs().into_iter().collect(),
+            validation_runs: validation.map(|v| v.runs().into_iter().collect()).unwrap_or_default(),
             grid,
         }
     }

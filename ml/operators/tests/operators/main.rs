@@ -3,10 +3,12 @@
 
 mod clean;
 mod clean_confounds;
+mod concatenate;
 mod design;
 mod explain;
 mod functions;
 mod line_stage;
 mod refusals;
+mod split;
 mod tables;
 mod train;

@@ -20,7 +20,7 @@ pub(super) use feed::SpoolFeed;
 pub(super) use reader::SpoolReader;
 pub(super) use storage::{SpoolFolder, unique};
 
-use super::row_order::{Keys, Origin, Rows, Spooled};
+use super::row_order::{Keys, Known, Origin, Rows, Spooled};
 use crate::series_column::SeriesColumn;
 use arrow::{
     array::{AsArray, RecordBatch},
@@ -65,6 +65,7 @@ pub(super) struct Spool {
     /// Where they lie.
     pub place: SpoolPlace,
     origins: Vec<Origin>,
+    known: Vec<Known>,
     /// blake3 of the rows' digests, in their order.
     pub hash: blake3::Hash,
     sum: f64,
@@ -101,7 +102,8 @@ impl Spool {
             time_points,
         };
         write_order(&place, &ordered.places, context).await?;
-        Ok(Self { place, origins: ordered.origins, hash: ordered.hash, sum, squares, ledger })
+        let (origins, known, hash) = (ordered.origins, ordered.known, ordered.hash);
+        Ok(Self { place, origins, known, hash, sum, squares, ledger })
     }
 
     /// Number of rows.
@@ -112,6 +114,28 @@ impl Spool {
     /// Distinct subjects, sorted.
     pub fn subjects(&self) -> BTreeSet<&str> {
         self.origins.iter().filter_map(Origin::subject).collect()
+    }
+
+    /// Distinct runs, sorted: as a message names them.
+    pub fn runs(&self) -> BTreeSet<String> {
+        self.origins.iter().filter_map(Origin::run).map(|run| run.to_string()).collect()
+    }
+
+    /// Series that are in both, values and all: how many, and the first by its keys.
+    pub fn in_both(&self, other: &Self) -> Option<(usize, String)> {
+        let there: Vec<Option<u32>> = self.origins.iter().map(|origin| other.number_of(origin)).collect();
+        let mut both = self.known.iter().filter(|series| {
+            let origin = there.get(series.origin as usize).copied().flatten();
+            origin.is_some_and(|origin| other.known.binary_search(&Known { origin, ..**series }).is_ok())
+        });
+        let first = both.next()?;
+        let origin = self.origins.get(first.origin as usize).map(Origin::to_string);
+        let origin = origin.filter(|origin| !origin.is_empty()).map(|origin| origin + ", ");
+        Some((1 + both.count(), format!("{}voxel {}", origin.unwrap_or_default(), first.voxel)))
+    }
+
+    fn number_of(&self, origin: &Origin) -> Option<u32> {
+        self.origins.binary_search(origin).ok().map(|number| number as u32)
     }
 
     /// Mean and standard deviation of all values.
