@@ -63,8 +63,14 @@ const NAMED_ONLY_BY: &[(&str, &[&str])] = &[
 ];
 
 /// Crates that must compile without those libraries, directly or through others.
-const LIGHT: &[&str] =
-    &["voxelflow-formats", "voxelflow-signal", "voxelflow-ridge", "voxelflow-sync", "voxelflow-stage", "voxelflow-storage"];
+const LIGHT: &[&str] = &[
+    "voxelflow-formats",
+    "voxelflow-signal",
+    "voxelflow-ridge",
+    "voxelflow-sync",
+    "voxelflow-stage",
+    "voxelflow-storage",
+];
 
 /// Two versions of one of these cannot exchange batches, stores or plans.
 const ONE_VERSION: &[&str] = &["arrow", "arrow-array", "parquet", "object_store", "datafusion", "burn"];

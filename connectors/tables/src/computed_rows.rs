@@ -13,7 +13,8 @@ use crate::series_rows::Series;
 use crate::volume_flow::VolumeFlow;
 use crate::{Image, Result};
 use std::sync::Arc;
-use voxelflow_signal::MeanVolume;
+use voxelflow_dataset::{Finding, LedgerEntry, Level};
+use voxelflow_signal::{MeanVolume, VolumeReport};
 
 /// A mask (none: every voxel), and the range of a run's values and 0.
 type Foreseen = (Option<Arc<Mask>>, Option<(f64, f64)>);
@@ -42,7 +43,7 @@ impl ReadTask {
         let mut store = self.room.store(&image.location, values, image.volumes)?;
         self.room.grow(flow.bytes + Differences::BYTES * values);
         let (mut differences, mut steps) = (Differences::default(), Vec::with_capacity(values));
-        flow.run(
+        let found = flow.run(
             &plan,
             image,
             &self.source.stores,
@@ -53,6 +54,7 @@ impl ReadTask {
             },
         )?;
         self.room.shrink(flow.bytes);
+        not_finite_of(image, &found, self.source.kind.parcels).for_each(|entry| self.notes.note(entry));
         self.room.for_each_batch(&mut store, count, image.volumes, self.batch_rows, |range, steps| {
             let series = differences.decode(range.clone(), &steps, image.volumes);
             self.send(self.rows.batch(&rows, range, Series::Computed(series))?)
@@ -81,4 +83,27 @@ impl ReadTask {
         };
         Ok((mask, Some((f64::from(low), f64::from(high)))))
     }
+}
+
+/// What the ledger has of values that were not finite and took no part in what was computed of others.
+fn not_finite_of(image: &Image, found: &VolumeReport, parcels: bool) -> impl Iterator<Item = LedgerEntry> {
+    // Rows of voxels that are not finite are noted as rows.
+    let of_parcels = if parcels { found.not_finite } else { 0 };
+    let entry = |what, reason, count: usize| {
+        (count > 0).then(|| LedgerEntry::of_rows(image.keys.run(), Level::Value, what, reason, count as u64))
+    };
+    let entries = [
+        entry(
+            Finding::NotFinite,
+            "NaN or infinity in the file: resampled as it is",
+            found.resampled.not_finite,
+        ),
+        entry(
+            Finding::Zeroed,
+            "NaN or infinity in the file: 0 before smoothing",
+            found.not_finite_when_smoothed,
+        ),
+        entry(Finding::Dropped, "NaN or infinity: no part of its parcel", of_parcels),
+    ];
+    entries.into_iter().flatten()
 }

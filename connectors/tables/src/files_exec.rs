@@ -53,11 +53,16 @@ pub trait FileRows: Clone + fmt::Debug + Send + Sync + 'static {
     /// What plans show beside files and columns, with a comma after it.
     fn describe(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result;
 
-    /// Reads a file.
+    /// Reads a file; what is done to its values goes to `notes`.
     ///
     /// # Errors
     /// A number that no file has.
-    fn read(&self, file: usize, context: Arc<TaskContext>) -> PlanResult<SendableRecordBatchStream>;
+    fn read(
+        &self,
+        file: usize,
+        context: Arc<TaskContext>,
+        notes: &Arc<LedgerNotes>,
+    ) -> PlanResult<SendableRecordBatchStream>;
 }
 
 /// Reads the files of a table.
@@ -168,16 +173,16 @@ impl<R: FileRows> ExecutionPlan for FilesExec<R> {
         let numbers =
             self.numbers.as_ref().map(|n| n.execute(partition, Arc::clone(&context))).transpose()?;
         let reader = self.reader.clone();
+        let notes = LedgerNotes::new(&self.metrics, partition);
+        let (read, noted) = (Arc::clone(&notes), Arc::clone(&notes));
         // A file is opened when its rows are asked for: of a table of many, a few are read at a time.
         let rows = stream::once(async move {
             let file = match numbers {
                 Some(numbers) => file_number(numbers).await?,
                 None => partition,
             };
-            reader.read(file, context)
+            reader.read(file, context, &read)
         });
-        let notes = LedgerNotes::new(&self.metrics, partition);
-        let noted = Arc::clone(&notes);
         let rows = rows.try_flatten();
         let rows = rows.map(move |batch| batch.and_then(|b| note_not_finite(&noted, &b).map(|()| b)));
         Ok(Box::pin(RecordBatchStreamAdapter::new(self.schema(), notes.until_end(rows))))

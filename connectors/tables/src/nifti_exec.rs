@@ -18,6 +18,7 @@ use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::physical_plan::stream::RecordBatchReceiverStreamBuilder;
 use std::sync::Arc;
 use tokio::sync::mpsc::Sender;
+use voxelflow_dataset::LedgerNotes;
 use voxelflow_signal::MeanVolume;
 use voxelflow_storage::Stamp;
 
@@ -77,7 +78,12 @@ impl FileRows for ImageRows {
         self.limit
     }
 
-    fn read(&self, number: usize, context: Arc<TaskContext>) -> PlanResult<SendableRecordBatchStream> {
+    fn read(
+        &self,
+        number: usize,
+        context: Arc<TaskContext>,
+        notes: &Arc<LedgerNotes>,
+    ) -> PlanResult<SendableRecordBatchStream> {
         let Some(image) = self.source.images.get(number) else {
             return plan_err!("the table has {} images, none with number {number}", self.source.images.len());
         };
@@ -92,6 +98,7 @@ impl FileRows for ImageRows {
             limit: self.limit.unwrap_or(usize::MAX),
             batch_rows,
             room: SeriesRoom::new(&format!("NiftiExec[{number}]"), limit, context),
+            notes: Arc::clone(notes),
             to: stream.tx(),
         };
         stream.spawn_blocking(move || Ok(task.run()?));
@@ -107,6 +114,7 @@ pub(crate) struct ReadTask {
     pub limit: usize,
     pub batch_rows: usize,
     pub room: SeriesRoom,
+    pub notes: Arc<LedgerNotes>,
     to: Sender<PlanResult<RecordBatch>>,
 }
 

@@ -21,6 +21,7 @@ use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::{collections::BTreeMap, sync::Arc};
 use tokio::sync::mpsc::Sender;
+use voxelflow_dataset::LedgerNotes;
 
 /// Reads the files of a table of surfaces, grayordinates or arrays.
 pub type SeriesExec = FilesExec<SeriesRows>;
@@ -75,7 +76,12 @@ impl FileRows for SeriesRows {
         write!(f, "format={}, ", self.source.format())
     }
 
-    fn read(&self, number: usize, context: Arc<TaskContext>) -> PlanResult<SendableRecordBatchStream> {
+    fn read(
+        &self,
+        number: usize,
+        context: Arc<TaskContext>,
+        _: &Arc<LedgerNotes>,
+    ) -> PlanResult<SendableRecordBatchStream> {
         let Some(file) = self.source.files.get(number) else {
             return plan_err!("the table has {} files, none with number {number}", self.source.files.len());
         };

@@ -217,6 +217,12 @@ async fn values_that_are_not_finite_or_rescaled_are_told_to_the_ledger() {
         told(&Ledger::of_plan(plan.as_ref())),
         ["not_finite 2 3 at 3-4,58: NaN or infinity in the file: read as it is"]
     );
+    // Smoothing takes them as 0, so that no neighbour becomes NaN.
+    create(&ctx, folder.path(), "mask 'none', smoothing_fwhm 3").await.unwrap();
+    let plan = ctx.sql("SELECT * FROM bold").await.unwrap().create_physical_plan().await.unwrap();
+    collect(Arc::clone(&plan), ctx.task_ctx()).await.unwrap();
+    let zeroed = format!("zeroed 2 {} at : NaN or infinity in the file: 0 before smoothing", VOLUMES + 2);
+    assert_eq!(told(&Ledger::of_plan(plan.as_ref())), [zeroed]);
 }
 
 #[tokio::test(flavor = "multi_thread")]

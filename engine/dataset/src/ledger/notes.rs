@@ -23,7 +23,7 @@ use std::{
 
 const PREFIX: &str = "ledger ";
 /// Columns that number the rows of a run; the first that a table has gives the places.
-const NUMBERS: [&str; 4] = ["voxel", "grayordinate", "vertex", "row"];
+const NUMBERS: [&str; 5] = ["voxel", "grayordinate", "vertex", "row", "parcel"];
 
 /// The name of a plan node that has entries for the ledger: a runner that cannot learn what such a node has met says so
 /// in the ledger.
