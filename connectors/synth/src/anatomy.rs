@@ -202,6 +202,7 @@ mod tests {
         assert_eq!((anatomy.shape, anatomy.affine[0][0]), ([91, 109, 91], 2.0));
         let litres = anatomy.voxels.len() as f64 * 8e-6;
         let ellipsoid = 4.0 / 3.0 * std::f64::consts::PI * HALF_AXES.iter().product::<f64>() * 1e-6;
-        assert!((litres / ellipsoid - 1.0).abs() < 1e-3, "{litres} {ellipsoid}");
+        // Whole voxels follow the surface only roughly.
+        assert!((litres / ellipsoid - 1.0).abs() < 5e-3, "{litres} {ellipsoid}");
     }
 }

@@ -89,9 +89,16 @@ pub(crate) fn whole_path(location: &str) -> Result<String> {
 }
 
 /// Lengths along three axes in millimetres, written as `6`, `'6'`, `'6, 6, 4'` or `[6, 6, 4]`; none is negative.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-#[serde(transparent)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Millimetres(pub [f64; 3]);
+
+/// As text: numbers in JSON may lose their last bit, and another process would resample to another grid.
+impl Serialize for Millimetres {
+    fn serialize<S: Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
+        let [i, j, k] = self.0;
+        s.collect_str(&format_args!("{i}, {j}, {k}"))
+    }
+}
 
 impl Millimetres {
     fn parse(text: &str) -> Option<Self> {

@@ -14,6 +14,7 @@ type Work<'a> = Pin<Box<dyn Future<Output = Result<()>> + 'a>>;
 /// Runs `work` on a runtime of its own and turns its end into an exit code: 0, 1 (failed) or 2 (wrong input).
 pub(crate) fn block_on(work: Work<'_>) -> ExitCode {
     start_log();
+    name_threads();
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         // Deep plans recurse deeply.
@@ -32,6 +33,14 @@ pub(crate) fn block_on(work: Work<'_>) -> ExitCode {
             eprintln!("{prefix}{text}");
             ExitCode::from(e.exit_code())
         }
+    }
+}
+
+/// Starts the threads that compute. Started by whoever computes first, they would bear the name of that thread.
+fn name_threads() {
+    let pool = rayon::ThreadPoolBuilder::new().thread_name(|n| format!("voxelflow-{n}"));
+    if let Err(e) = pool.build_global() {
+        log::debug!("the threads that compute run already: {e}");
     }
 }
 
