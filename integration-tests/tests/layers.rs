@@ -16,6 +16,7 @@ const LAYERS: &[(&str, &str)] = &[
     ("engine", "voxelflow-cluster"),
     ("ml", "voxelflow-stage"),
     ("ml", "voxelflow-signal"),
+    ("ml", "voxelflow-cuda"),
     ("ml", "voxelflow-ridge"),
     ("ml", "voxelflow-nn"),
     ("ml", "voxelflow-operators"),
@@ -44,6 +45,7 @@ const ALLOWED_ACROSS: &[(&str, &[&str])] = &[
 const NAMED_ONLY_BY: &[(&str, &[&str])] = &[
     ("burn", &["voxelflow-nn"]),
     ("faer", &["voxelflow-ridge"]),
+    ("cudarc", &["voxelflow-cuda"]),
     (
         "datafusion",
         &[
@@ -66,6 +68,7 @@ const NAMED_ONLY_BY: &[(&str, &[&str])] = &[
 const LIGHT: &[&str] = &[
     "voxelflow-formats",
     "voxelflow-signal",
+    "voxelflow-cuda",
     "voxelflow-ridge",
     "voxelflow-sync",
     "voxelflow-stage",
