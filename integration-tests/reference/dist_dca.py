@@ -14,7 +14,6 @@ import torch
 import torch.nn as nn
 import torch.nn.functional as F
 
-torch.set_num_threads(1)
 LAMBDA, EPSILON = 0.006, 1e-10
 
 
@@ -47,16 +46,16 @@ class DistDca(nn.Module):
         mirrored = list(zip(channels, filters, kernels))[::-1]
         self.decoder = nn.ModuleList(conv(o, i, k) for i, o, k in mirrored)
 
-    def initialise(self, random):
+    def initialise(self, random, gain=1.0):
         with torch.no_grad():
             for layer in [*self.encoder, self.to_hidden, self.from_hidden, *self.decoder]:
                 if isinstance(layer, nn.Linear):
                     shape, fan_in = (layer.in_features, layer.out_features), layer.in_features
-                    layer.weight.copy_(draw(random, shape, 1 / math.sqrt(fan_in)).T)
+                    layer.weight.copy_(draw(random, shape, gain / math.sqrt(fan_in)).T)
                 else:
                     fan_in = layer.weight.shape[1] * layer.weight.shape[2]
-                    layer.weight.copy_(draw(random, tuple(layer.weight.shape), 1 / math.sqrt(fan_in)))
-                layer.bias.copy_(draw(random, tuple(layer.bias.shape), 1 / math.sqrt(fan_in)))
+                    layer.weight.copy_(draw(random, tuple(layer.weight.shape), gain / math.sqrt(fan_in)))
+                layer.bias.copy_(draw(random, tuple(layer.bias.shape), gain / math.sqrt(fan_in)))
 
     def forward(self, x):
         z, kept = x.unsqueeze(1), []
@@ -114,13 +113,15 @@ def case(name, minibatch, series, steps, rate, **shape):
     )
 
 
-small = dict(time_points=37, hidden=16, filters=[4, 6, 8, 10], kernels=[7, 5, 5, 4], pools=3, window=2)
-paper = dict(time_points=284, hidden=284, filters=[32, 64, 128, 256], kernels=[21, 9, 9, 9], pools=3, window=2)
-cases = [
-    case("small with switches", 8, 64, 50, 0.01, switches=True, **small),
-    case("small without switches", 8, 64, 50, 0.01, switches=False, **small),
-    case("every layer pooled, window 3", 8, 64, 50, 0.01, switches=True, **(small | dict(pools=4, window=3, time_points=101))),
-    case("paper with switches", 4, 8, 6, 0.001, switches=True, **paper),
-    case("paper without switches", 4, 8, 6, 0.001, switches=False, **paper),
-]
-print(json.dumps(dict(torch=torch.__version__, epsilon=EPSILON, cases=cases)))
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    small = dict(time_points=37, hidden=16, filters=[4, 6, 8, 10], kernels=[7, 5, 5, 4], pools=3, window=2)
+    paper = dict(time_points=284, hidden=284, filters=[32, 64, 128, 256], kernels=[21, 9, 9, 9], pools=3, window=2)
+    cases = [
+        case("small with switches", 8, 64, 50, 0.01, switches=True, **small),
+        case("small without switches", 8, 64, 50, 0.01, switches=False, **small),
+        case("every layer pooled, window 3", 8, 64, 50, 0.01, switches=True, **(small | dict(pools=4, window=3, time_points=101))),
+        case("paper with switches", 4, 8, 6, 0.001, switches=True, **paper),
+        case("paper without switches", 4, 8, 6, 0.001, switches=False, **paper),
+    ]
+    print(json.dumps(dict(torch=torch.__version__, epsilon=EPSILON, cases=cases)))
