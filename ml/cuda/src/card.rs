@@ -17,7 +17,13 @@ use cudarc::{
 use std::sync::{Arc, Mutex};
 
 /// Kernels of our own.
-const SOURCE: &str = include_str!("kernels.cu");
+const SOURCE: &str = concat!(
+    include_str!("kernels/common.cu"),
+    include_str!("kernels/pooling.cu"),
+    include_str!("kernels/edges.cu"),
+    include_str!("kernels/hidden.cu"),
+    include_str!("kernels/update.cu"),
+);
 /// Bytes that cuBLAS may use beside its operands: its own choice on Hopper.
 const WORKSPACE: usize = 32 << 20;
 
@@ -185,8 +191,9 @@ impl Card {
     ///
     /// # Errors
     /// As [`Self::warm_up`].
-    pub fn kernel(&self, name: &'static str) -> Result<CudaFunction> {
-        self.module()?.load_function(name).during(name)
+    pub fn kernel(&self, name: &str) -> Result<CudaFunction> {
+        let module = self.module()?;
+        module.load_function(name).map_err(|e| Error::failed("a kernel", format!("{name}: {:?}", e.0)))
     }
 
     fn module(&self) -> Result<Arc<CudaModule>> {

@@ -9,13 +9,25 @@
 
 #![allow(unsafe_code)] // the driver and cuBLAS have no safe interface; every call says why it is sound
 
+mod autoencoder;
 mod card;
+mod conv1d;
 mod error;
 mod kernels;
+mod launch;
 mod libraries;
+mod memory;
+mod pinned;
+mod product;
 
+pub use autoencoder::{Activation, Autoencoder, AutoencoderShape, Measured, Rates, Rule};
 pub use card::Card;
+pub use conv1d::Conv1d;
 pub use cudarc;
 pub use error::{During, Error, Result};
 pub use kernels::{cache_folder, cache_key};
+pub use launch::Level;
 pub use libraries::{Part, find};
+pub use memory::{Memory, Values};
+pub use pinned::Pinned;
+pub use product::{Operand, Precision, Product};

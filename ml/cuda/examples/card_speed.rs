@@ -1,0 +1,169 @@
+//! How fast the paper's autoencoder (284 time points, 6,020,381 parameters, Adagrad) trains on this machine's card.
+//!
+//! usage: `card_speed …`
+//! - `steps PRECISION SWITCHES MINIBATCH SECONDS`: series/s of training steps with their feed from this process's memory,
+//!   and memory in use, as one line of JSON. For `integration-tests/bench/card_step.py`.
+//! - `operations PRECISION MINIBATCH`: every product of a step, beside what the card reaches.
+//! - `parts PRECISION MINIBATCH`: the filters' gradients by the number of parts of their sums.
+//! - `once PRECISION MINIBATCH`: one gradient, for a profiler.
+//! - `cold`: seconds until the first step is done, as one line of JSON.
+
+#![allow(clippy::unwrap_used, clippy::expect_used)] // a program of ours
+
+use std::{sync::Arc, time::Instant};
+use voxelflow_cuda::{Autoencoder, Card, Conv1d, Memory, Precision, Rates, Rule};
+
+#[path = "shared/mod.rs"]
+mod shared;
+use shared::{initial, paper, series};
+
+fn main() {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    match words[..] {
+        ["steps", precision, switches, minibatch, seconds] => {
+            let seconds: f64 = seconds.parse().unwrap();
+            steps(named(precision), switches == "switches", minibatch.parse().unwrap(), seconds);
+        }
+        ["operations", precision, minibatch] => operations(named(precision), minibatch.parse().unwrap()),
+        ["parts", precision, minibatch] => parts(named(precision), minibatch.parse().unwrap()),
+        ["once", precision, minibatch] => {
+            let n: usize = minibatch.parse().unwrap();
+            let mut model = model(named(precision), true, n);
+            let mut gradient = vec![0.0; model.shape().parameters()];
+            let x = series(n);
+            println!("{}", model.gradient(&x, &mut gradient).unwrap());
+            println!("{}", model.gradient(&x, &mut gradient).unwrap());
+        }
+        ["cold"] => cold(),
+        _ => panic!("see the head of this program for its usage"),
+    }
+}
+
+fn named(name: &str) -> Precision {
+    Precision::ALL.into_iter().find(|(n, _)| *n == name).expect("f32, tf32 or bf16").1
+}
+
+fn model(precision: Precision, switches: bool, samples: usize) -> Autoencoder {
+    let card = Arc::new(Card::open(0).unwrap());
+    let shape = paper(switches);
+    let mut model = Autoencoder::new(card, &shape, precision, samples, Some(Rule::Adagrad)).unwrap();
+    model.set_parameters(&initial(&shape)).unwrap();
+    model
+}
+
+fn rates(step: u64) -> Rates {
+    Rates { learning_rate: 1e-3, epsilon: 1e-10, momentum: 0.9, beta_2: 0.999, mean: true, step }
+}
+
+fn steps(precision: Precision, switches: bool, n: usize, seconds: f64) {
+    let mut model = model(precision, switches, n);
+    // Other series every step, from memory that is no cache's.
+    let pool = series(4096);
+    let values = n * 284;
+    let mut at = 0;
+    let mut run = |model: &mut Autoencoder, count: usize| {
+        for step in 0..count {
+            let into = &mut model.minibatch().unwrap()[..values];
+            for chunk in into.chunks_mut(284 * 256) {
+                at = if at + chunk.len() > pool.len() { 0 } else { at };
+                chunk.copy_from_slice(&pool[at..at + chunk.len()]);
+                at += chunk.len();
+            }
+            model.train(n, &rates(step as u64 + 1)).unwrap();
+        }
+        model.take_losses().unwrap()
+    };
+    run(&mut model, 5);
+    let clock = Instant::now();
+    run(&mut model, 10);
+    let count = ((seconds / 5.0) / (clock.elapsed().as_secs_f64() / 10.0)).ceil() as usize;
+    let mut speeds = Vec::new();
+    for _ in 0..5 {
+        let clock = Instant::now();
+        let loss = run(&mut model, count);
+        assert!(loss.is_finite());
+        speeds.push((count * n) as f64 / clock.elapsed().as_secs_f64());
+    }
+    speeds.sort_by(f64::total_cmp);
+    let (free, total) = model.card().memory().unwrap();
+    println!(
+        "{{\"series_per_second\": {:.0}, \"least\": {:.0}, \"most\": {:.0}, \"mib\": {}}}",
+        speeds[2],
+        speeds[0],
+        speeds[4],
+        (total - free) >> 20
+    );
+}
+
+fn operations(precision: Precision, n: usize) {
+    let mut model = model(precision, true, n);
+    model.loss(&series(n)).unwrap();
+    let mut gradient = vec![0.0; model.shape().parameters()];
+    model.gradient(&series(n), &mut gradient).unwrap();
+    let ceilings = model.card().ceilings(precision).unwrap();
+    let (most_operations, most_bytes) =
+        (ceilings[0].operations / ceilings[0].seconds, ceilings[1].bytes / ceilings[1].seconds);
+    println!(
+        "minibatch {n}, {}; ceilings: {:.0} TFLOP/s, {:.0} GB/s",
+        precision.name(),
+        most_operations / 1e12,
+        most_bytes / 1e9
+    );
+    for row in model.measure(20).unwrap() {
+        let (o, b) = (row.operations / row.seconds, row.bytes / row.seconds);
+        println!(
+            "  {:28} {:8.1} us {:6.0} TFLOP/s ({:3.0} %) {:6.0} GB/s ({:3.0} %)",
+            row.name,
+            1e6 * row.seconds,
+            o / 1e12,
+            100.0 * o / most_operations,
+            b / 1e9,
+            100.0 * b / most_bytes
+        );
+    }
+}
+
+fn parts(precision: Precision, n: usize) {
+    let card = Card::open(0).unwrap();
+    let kind = precision.values();
+    let shapes = [(142, 32, 64), (71, 64, 128), (36, 128, 256), (36, 256, 128), (71, 128, 64), (142, 64, 32)];
+    for (length, channels, filters) in shapes {
+        let conv = Conv1d { samples: n, length, channels, filters, kernel: 9 };
+        let noise = |values: usize| {
+            let bytes: Vec<u8> =
+                shared::series(64).iter().flat_map(|v| (v.to_bits() as u16 | 0x3c00).to_le_bytes()).collect();
+            let bytes: Vec<u8> = bytes.iter().copied().cycle().take(values * kind.size()).collect();
+            Memory::of(&card, kind, &bytes, "noise").unwrap()
+        };
+        let (x, dy) = (noise(conv.padded_rows() * channels), noise(conv.padded_rows() * filters));
+        print!("{length:4} x {channels:3} -> {filters:3}:");
+        for phases in [9, 12, 16, 22, 32, 44, 66, 88, 132] {
+            let product = conv.weight_gradient(phases);
+            let to =
+                Memory::zeros(&card, voxelflow_cuda::Values::F32, phases * conv.weights(), "parts").unwrap();
+            let seconds = card.time(20, || product.run(&card, precision, &x, &dy, &to)).unwrap();
+            print!("  {phases}: {:.0} us", 1e6 * seconds);
+        }
+        println!();
+    }
+}
+
+fn cold() {
+    let clock = Instant::now();
+    let card = Arc::new(Card::open(0).unwrap());
+    let opened = clock.elapsed().as_secs_f64();
+    card.warm_up().unwrap();
+    let compiled = clock.elapsed().as_secs_f64();
+    let shape = paper(true);
+    let mut model = Autoencoder::new(card, &shape, Precision::Bf16, 1600, Some(Rule::Adagrad)).unwrap();
+    model.set_parameters(&vec![0.01; shape.parameters()]).unwrap();
+    let built = clock.elapsed().as_secs_f64();
+    model.minibatch().unwrap().fill(0.5);
+    model.train(1600, &rates(1)).unwrap();
+    let loss = model.take_losses().unwrap();
+    let done = clock.elapsed().as_secs_f64();
+    println!(
+        "{{\"opened\": {opened:.2}, \"compiled\": {compiled:.2}, \"built\": {built:.2}, \"first_step\": {done:.2}, \"loss\": {loss:.1}}}"
+    );
+}

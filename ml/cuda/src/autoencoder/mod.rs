@@ -1,0 +1,256 @@
+//! The training step of a convolutional autoencoder on one card.
+//!
+//! ```text
+//!   minibatch i+1 ─copy stream─► slot ─┐
+//!   minibatch i ──────────────────────►│ first conv+pool │ conv │ pool │ … │ Z │ hidden │ Z′ │ … │ last conv, loss │
+//!                                      │ backward, the same way back │ sums of parts │ update │      one graph
+//! ```
+//! Activations stay on the card as rows `[time][channel]`; convolutions are products over them ([`crate::Conv1d`]). A step
+//! is captured once as a graph and replayed: no host takes part in it but by the copy of the next minibatch. Sums run in a
+//! fixed order, so that two runs on one card give the same bits.
+
+mod buffers;
+mod edges;
+mod measured;
+mod pooling;
+mod shape;
+mod step;
+mod training;
+
+pub use measured::Measured;
+pub use shape::{Activation, AutoencoderShape};
+pub use training::{Rates, Rule};
+
+use crate::{
+    Card, Error, Precision, Result,
+    memory::{Memory, Values, bytes_of, bytes_of_mut},
+};
+use buffers::Buffers;
+use shape::Places;
+use std::sync::Arc;
+use training::Slots;
+
+/// An autoencoder on a card, with room for so many series at once.
+#[derive(Debug)]
+pub struct Autoencoder {
+    card: Arc<Card>,
+    shape: AutoencoderShape,
+    precision: Precision,
+    samples: usize,
+    places: Places,
+    buffers: Buffers,
+    parameters: Memory,
+    /// The parameters in bf16, if products take them so.
+    narrow: Option<Memory>,
+    /// Weights for the gradients of inputs, and the kernels' table of them.
+    turned: Memory,
+    turns: Memory,
+    turn_count: usize,
+    turned_encoder: Vec<usize>,
+    turned_decoder: Vec<usize>,
+    gradient: Memory,
+    rule: Option<Rule>,
+    remembered: Vec<Memory>,
+    /// Losses: of training since they were last read, of its last step; the same of passes outside of training.
+    totals: Memory,
+    map: Memory,
+    flat: Memory,
+    slots: Slots,
+}
+
+impl Autoencoder {
+    /// An autoencoder for `samples` series at once, its parameters all zero. With a rule it can be trained on the card.
+    ///
+    /// Memory: about 1 MB a series at the paper's size in bf16, twice that in float32, and 24 bytes a parameter.
+    ///
+    /// # Errors
+    /// A shape that cannot be; a card without room for it.
+    pub fn new(
+        card: Arc<Card>,
+        shape: &AutoencoderShape,
+        precision: Precision,
+        samples: usize,
+        rule: Option<Rule>,
+    ) -> Result<Self> {
+        shape.check()?;
+        let samples = samples.max(1);
+        let most = (0..shape.layers()).map(|i| shape.conv(i, samples).padded_rows() * shape.filters[i]).max();
+        if most.is_none_or(|n| n >= 1 << 31) {
+            let reason = format!(
+                "{samples} series at once are too many for the card's kernels; use a smaller minibatch"
+            );
+            return Err(Error::Shape { what: "an autoencoder", reason });
+        }
+        let places = Places::of(shape);
+        let buffers = Buffers::new(&card, shape, &places, precision, samples)?;
+        let float = |len: usize, what: &'static str| Memory::zeros(&card, Values::F32, len, what);
+        let (mut table, mut total): (Vec<u64>, usize) = (Vec::new(), 0);
+        let mut turn = |from: usize, kernel: usize, [channels, filters]: [usize; 2]| {
+            let at = total;
+            total += (kernel * channels * filters).next_multiple_of(64);
+            table.extend([from as u64, at as u64, kernel as u64 | (channels as u64) << 32, filters as u64]);
+            at
+        };
+        let last = shape.layers() - 1;
+        let channels = shape.channels();
+        let turned_encoder = (1..=last)
+            .map(|i| turn(places.encoder[i].weight.at, shape.kernels[i], [channels[i], channels[i + 1]]))
+            .collect();
+        let turned_decoder = (0..last)
+            .map(|j| {
+                let i = last - j;
+                turn(places.decoder[j].weight.at, shape.kernels[i], [channels[i + 1], channels[i]])
+            })
+            .collect();
+        let narrow = match precision {
+            Precision::Bf16 => Some(Memory::zeros(&card, Values::Bf16, places.total, "weights")?),
+            Precision::F32 | Precision::Tf32 => None,
+        };
+        let remembered = (0..rule.map_or(0, Rule::vectors))
+            .map(|_| float(places.total, "what the optimizer remembers"))
+            .collect::<Result<_>>()?;
+        Ok(Self {
+            parameters: float(places.total, "parameters")?,
+            narrow,
+            turned: Memory::zeros(&card, precision.values(), total, "weights")?,
+            turn_count: table.len() / 4,
+            turns: Memory::of(&card, Values::U8, bytes_of(&table), "weights")?,
+            turned_encoder,
+            turned_decoder,
+            gradient: float(places.total, "gradients")?,
+            rule,
+            remembered,
+            totals: Memory::zeros(&card, Values::F64, 4, "losses")?,
+            map: Memory::of(&card, Values::U32, bytes_of(&places.map(shape)), "parameters")?,
+            flat: float(shape.parameters(), "parameters")?,
+            slots: Slots::new(&card, samples * shape.time_points)?,
+            shape: shape.clone(),
+            precision,
+            samples,
+            places,
+            buffers,
+            card,
+        })
+    }
+
+    /// Its shapes.
+    pub fn shape(&self) -> &AutoencoderShape {
+        &self.shape
+    }
+
+    /// How exact its products are.
+    pub fn precision(&self) -> Precision {
+        self.precision
+    }
+
+    /// Series that it takes at once, at most.
+    pub fn samples(&self) -> usize {
+        self.samples
+    }
+
+    /// The card that it is on.
+    pub fn card(&self) -> &Arc<Card> {
+        &self.card
+    }
+
+    fn check(&self, what: &'static str, found: usize) -> Result<()> {
+        let expected = self.shape.parameters();
+        if found == expected {
+            return Ok(());
+        }
+        Err(Error::Shape { what, reason: format!("{found} values, {expected} are needed") })
+    }
+
+    /// Takes over the flat vector of parameters, in the order of declaration: encoder, to and from the hidden state,
+    /// decoder; weights `[filter][channel][tap]` or `[input][output]` before biases.
+    ///
+    /// # Errors
+    /// A vector of another length; a card that fails.
+    pub fn set_parameters(&mut self, parameters: &[f32]) -> Result<()> {
+        self.check("parameters", parameters.len())?;
+        self.flat.write(&self.card, 0, bytes_of(parameters))?;
+        self.permute("scatter", &self.flat, &self.parameters)?;
+        self.narrow_weights()
+    }
+
+    /// The flat vector of parameters, after all steps so far.
+    ///
+    /// # Errors
+    /// As [`Self::set_parameters`].
+    pub fn parameters(&self, into: &mut [f32]) -> Result<()> {
+        self.check("parameters", into.len())?;
+        self.fetch(&self.parameters, into)
+    }
+
+    /// Takes over vector `i` of what the rule remembers.
+    ///
+    /// # Errors
+    /// No such vector, or one of another length; a card that fails.
+    pub fn set_remembered(&mut self, i: usize, values: &[f32]) -> Result<()> {
+        self.check("what an optimizer remembers", values.len())?;
+        self.flat.write(&self.card, 0, bytes_of(values))?;
+        self.permute("scatter", &self.flat, self.vector(i)?)
+    }
+
+    /// Vector `i` of what the rule remembers, after all steps so far.
+    ///
+    /// # Errors
+    /// As [`Self::set_remembered`].
+    pub fn remembered(&self, i: usize, into: &mut [f32]) -> Result<()> {
+        self.check("what an optimizer remembers", into.len())?;
+        self.fetch(self.vector(i)?, into)
+    }
+
+    fn vector(&self, i: usize) -> Result<&Memory> {
+        let reason =
+            || format!("the rule remembers {} vectors, vector {i} was asked for", self.remembered.len());
+        self.remembered.get(i).ok_or_else(|| Error::Shape { what: "an optimizer", reason: reason() })
+    }
+
+    fn fetch(&self, from: &Memory, into: &mut [f32]) -> Result<()> {
+        self.permute("gather", from, &self.flat)?;
+        self.flat.read(&self.card, 0, bytes_of_mut(into))
+    }
+
+    /// The loss summed over `series` `[n, time_points]`, n at most [`Self::samples`].
+    ///
+    /// # Errors
+    /// Too many series; a card that fails.
+    pub fn loss(&mut self, series: &[f32]) -> Result<f64> {
+        let (series, control) = self.place(series)?;
+        self.forward(series, control, 0)?;
+        self.last_loss()
+    }
+
+    /// The decoded series of `series` `[n, time_points]`, to `decoded`.
+    ///
+    /// # Errors
+    /// As [`Self::loss`].
+    pub fn decode(&mut self, series: &[f32], decoded: &mut [f32]) -> Result<()> {
+        let (at, control) = self.place(series)?;
+        let output = Memory::zeros(&self.card, Values::F32, self.samples * self.shape.time_points, "series")?;
+        self.forward(at, control, output.at(0))?;
+        output.read(&self.card, 0, bytes_of_mut(decoded))
+    }
+
+    /// The loss summed over `series`, and its gradient in the order of [`Self::set_parameters`].
+    ///
+    /// # Errors
+    /// As [`Self::loss`].
+    pub fn gradient(&mut self, series: &[f32], gradient: &mut [f32]) -> Result<f64> {
+        self.check("a gradient", gradient.len())?;
+        let (series, control) = self.place(series)?;
+        self.forward(series, control, 0)?;
+        self.backward(series, control)?;
+        let loss = self.last_loss()?;
+        self.fetch(&self.gradient, gradient)?;
+        Ok(loss)
+    }
+
+    fn last_loss(&self) -> Result<f64> {
+        self.gather_losses(2)?;
+        let mut last = [0f64];
+        self.totals.read(&self.card, 3, bytes_of_mut(&mut last))?;
+        Ok(last[0])
+    }
+}

@@ -1,1 +1,0 @@
-// Kernels; see the modules that launch them.

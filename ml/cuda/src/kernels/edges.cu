@@ -1,0 +1,273 @@
+// The first and the last convolution, from one channel and to one: too thin for matrix products. Lanes are channels.
+
+#define RUN 16 // points that a thread computes at once
+
+// series [samples][length] f32 * weight [kernel][C] + bias -> nonlinearity -> maxima of windows of W (1 or 2)
+// [samples][to.stride][C] and where they were. Blocks: (32, warps), one for RUN * warps points of a sample.
+template <class T, int W>
+__device__ void first_forward(const float* series, const float* weight, const float* bias, T* out, u8* switches,
+                              int length, Level to, int kernel, int before, int channels, int tiles, int activation) {
+    extern __shared__ float x[];
+    int tile = blockDim.y * RUN, n = blockIdx.x / tiles, start = (blockIdx.x % tiles) * tile;
+    int taps = (kernel + 7) / 8 * 8, threads = 32 * blockDim.y;
+    for (int i = threadIdx.y * 32 + threadIdx.x; i < tile + taps; i += threads) {
+        int t = start - before + i;
+        x[i] = t >= 0 && t < length ? series[(size_t)n * length + t] : 0.f;
+    }
+    __syncthreads();
+    int first = threadIdx.y * RUN;
+    if (start + first >= length) return;
+    for (int c = threadIdx.x; c < channels; c += 32) {
+        float y[RUN], b = bias[c];
+#pragma unroll
+        for (int i = 0; i < RUN; i++) y[i] = b;
+        for (int k = 0; k < taps; k += 8) {
+            float w[8], v[24];
+#pragma unroll
+            for (int j = 0; j < 8; j++) w[j] = k + j < kernel ? weight[(size_t)(k + j) * channels + c] : 0.f;
+#pragma unroll
+            for (int j = 0; j < 6; j++) {
+                float4 q = *(const float4*)(x + first + k + 4 * j);
+                v[4 * j] = q.x, v[4 * j + 1] = q.y, v[4 * j + 2] = q.z, v[4 * j + 3] = q.w;
+            }
+#pragma unroll
+            for (int i = 0; i < RUN; i++)
+#pragma unroll
+                for (int j = 0; j < 8; j++) y[i] += v[i + j] * w[j];
+        }
+#pragma unroll
+        for (int i = 0; i < RUN; i += W) {
+            int t = start + first + i, p = t / W;
+            if (t >= length) break;
+            float best = activate(activation, y[i]);
+            int where = 0;
+#pragma unroll
+            for (int q = 1; q < W; q++) {
+                float v = activate(activation, y[i + q]);
+                if (t + q < length && v > best) best = v, where = q;
+            }
+            narrow(best, out + ((size_t)n * to.stride + p) * channels + c);
+            if (W > 1) switches[((size_t)n * to.length + p) * channels + c] = (u8)where;
+        }
+    }
+}
+
+// The gradient of the first layer's parameters: of pooled [samples][to.stride][C], the layer's output, and the gradient
+// of it (plus lambda * (pooled - mirror), where there is a mirror), to partial [blocks][kernel + 1][C], the last row the
+// bias's. blockIdx.y: 24 taps; blockIdx.z: 32 channels.
+template <class T, int KT>
+__device__ void first_backward(const float* series, const T* gradient, const T* pooled, const T* mirror,
+                               const u8* switches, float* partial, const Control* control, float lambda, int samples,
+                               int length, Level to, int kernel, int before, int channels, int window, int activation) {
+    extern __shared__ float shared[];
+    float* x = shared;
+    int pad = (kernel + KT - 1) / KT * KT, lane = threadIdx.x, warp = threadIdx.y, warps = blockDim.y;
+    float* sums = shared + (length + 2 * pad + 3) / 4 * 4;
+    int tap = blockIdx.y * KT, c = blockIdx.z * 32 + lane, valid = control->samples;
+    float acc[KT], bias = 0.f;
+#pragma unroll
+    for (int k = 0; k < KT; k++) acc[k] = 0.f;
+    for (int n = blockIdx.x; n < samples; n += gridDim.x) {
+        __syncthreads();
+        for (int i = warp * 32 + lane; i < length + 2 * pad; i += 32 * warps) {
+            int t = i - pad;
+            x[i] = t >= 0 && t < length ? series[(size_t)n * length + t] : 0.f;
+        }
+        __syncthreads();
+        if (c < channels)
+            for (int p = warp; p < to.length; p += warps) {
+                size_t at = ((size_t)n * to.stride + p) * channels + c;
+                float y = wide(pooled[at]), g = wide(gradient[at]);
+                if (mirror && n < valid) g += lambda * (y - wide(mirror[at]));
+                g *= slope(activation, y);
+                int r = p * window + (window > 1 ? switches[((size_t)n * to.length + p) * channels + c] : 0);
+                const float* v = x + pad + r - before + tap;
+#pragma unroll
+                for (int k = 0; k < KT; k++) acc[k] += g * v[k];
+                bias += g;
+            }
+    }
+    for (int w = 0; w < warps; w++) {
+        __syncthreads();
+        if (warp == w) {
+#pragma unroll
+            for (int k = 0; k < KT; k++) sums[k * 32 + lane] = w ? sums[k * 32 + lane] + acc[k] : acc[k];
+            sums[KT * 32 + lane] = w ? sums[KT * 32 + lane] + bias : bias;
+        }
+    }
+    __syncthreads();
+    float* into = partial + (size_t)blockIdx.x * (kernel + 1) * channels;
+    if (c < channels)
+        for (int k = warp; k <= KT; k += warps) {
+            int row = k < KT ? tap + k : kernel;
+            if ((k < KT && row < kernel) || (k == KT && blockIdx.y == 0))
+                into[(size_t)row * channels + c] = sums[k * 32 + lane];
+        }
+}
+
+// Lanes with bit O keep the upper HALF of y, the others the lower one, each summed with its partner's.
+template <int HALF, int O>
+__device__ __forceinline__ void exchange(float* y, int lane) {
+    bool upper = lane & O;
+#pragma unroll
+    for (int i = 0; i < HALF; i++) {
+        float keep = upper ? y[i + HALF] : y[i], give = upper ? y[i] : y[i + HALF];
+        y[i] = keep + __shfl_xor_sync(~0u, give, O);
+    }
+}
+
+// values [samples][in.stride][C], un-pooled by switches (or repeated) to `length` points, * weight [kernel][C] + bias ->
+// decoded [samples][length] (if asked for), and with the series: the loss, and gradient [samples][length] of it.
+// Blocks: (32, warps), one for RUN * warps points of a sample; losses has one entry a block.
+template <class T, int V>
+__device__ void last_forward(const T* values, const u8* switches, const float* weight, const float* bias,
+                             const float* series, float* decoded, float* gradient, float* losses,
+                             const Control* control, int length, Level in, int kernel, int before, int channels,
+                             int window, int tiles) {
+    extern __shared__ float u[];
+    __shared__ float few[32];
+    int lane = threadIdx.x, tile = blockDim.y * RUN, n = blockIdx.x / tiles, start = (blockIdx.x % tiles) * tile;
+    int taps = (kernel + 7) / 8 * 8, first = threadIdx.y * RUN;
+    float y[RUN];
+#pragma unroll
+    for (int i = 0; i < RUN; i++) y[i] = 0.f;
+    for (int block = 0; block < channels; block += 32) {
+        int c = block + lane;
+        __syncthreads();
+        for (int i = threadIdx.y; i < tile + taps; i += blockDim.y) {
+            int r = start - before + i;
+            float v = 0.f;
+            if (r >= 0 && r < length && c < channels) {
+                int p = r / window;
+                bool here = !switches || switches[((size_t)n * in.length + p) * channels + c] == r - p * window;
+                if (here) v = wide(values[((size_t)n * in.stride + p) * channels + c]);
+            }
+            u[i * 32 + lane] = v;
+        }
+        __syncthreads();
+        for (int k = 0; k < taps; k += 8) {
+            float w[8], v[RUN + 7];
+#pragma unroll
+            for (int j = 0; j < 8; j++)
+                w[j] = k + j < kernel && c < channels ? weight[(size_t)(k + j) * channels + c] : 0.f;
+#pragma unroll
+            for (int j = 0; j < RUN + 7; j++) v[j] = u[(first + k + j) * 32 + lane];
+#pragma unroll
+            for (int i = 0; i < RUN; i++)
+#pragma unroll
+                for (int j = 0; j < 8; j++) y[i] += v[i + j] * w[j];
+        }
+    }
+    // Sums over lanes: halves are exchanged, so that lane l ends with point l / 2.
+    exchange<RUN / 2, 16>(y, lane);
+    exchange<RUN / 4, 8>(y, lane);
+    exchange<RUN / 8, 4>(y, lane);
+    exchange<RUN / 16, 2>(y, lane);
+    float sum = y[0] + __shfl_xor_sync(~0u, y[0], 1) + bias[0], loss = 0.f;
+    int t = start + first + lane / 2;
+    if ((lane & 1) == 0 && t < length) {
+        size_t at = (size_t)n * length + t;
+        if (decoded) decoded[at] = sum;
+        float d = n < control->samples ? sum - series[at] : 0.f;
+        if (gradient) gradient[at] = d;
+        loss = 0.5f * d * d;
+    }
+    loss = block_sum(loss, few);
+    if (threadIdx.x == 0 && threadIdx.y == 0) losses[blockIdx.x] = loss;
+}
+
+// The gradients behind last_forward: of what gave `values`, before its nonlinearity, to out [samples][in.stride][C]; of
+// its bias to partial_before [blocks][C]; of weight and bias to partial [blocks][kernel * C + 1]. Blocks as in
+// first_backward.
+template <class T, int KT>
+__device__ void last_backward(const float* gradient, const T* values, const u8* switches, const float* weight, T* out,
+                              float* partial_before, float* partial, int samples, int length, Level in, int kernel,
+                              int before, int channels, int window, int activation) {
+    extern __shared__ float shared[];
+    __shared__ float few[32];
+    float* d = shared;
+    int pad = (kernel + KT - 1) / KT * KT, lane = threadIdx.x, warp = threadIdx.y, warps = blockDim.y;
+    float* sums = shared + (length + 2 * pad + 3) / 4 * 4;
+    int tap = blockIdx.y * KT, c = blockIdx.z * 32 + lane;
+    float acc[KT], w[KT], bias = 0.f, bias_before = 0.f;
+#pragma unroll
+    for (int k = 0; k < KT; k++)
+        acc[k] = 0.f, w[k] = c < channels && k < kernel ? weight[(size_t)k * channels + c] : 0.f;
+    for (int n = blockIdx.x; n < samples; n += gridDim.x) {
+        __syncthreads();
+        for (int i = warp * 32 + lane; i < length + 2 * pad; i += 32 * warps) {
+            int t = i - pad;
+            float v = t >= 0 && t < length ? gradient[(size_t)n * length + t] : 0.f;
+            d[i] = v;
+            bias += v;
+        }
+        __syncthreads();
+        if (c < channels)
+            for (int p = warp; p < in.length; p += warps) {
+                size_t at = ((size_t)n * in.stride + p) * channels + c;
+                float v = wide(values[at]), g = 0.f;
+                int from = 0, to = 1;
+                if (window > 1 && switches) {
+                    from = switches[((size_t)n * in.length + p) * channels + c], to = from + 1;
+                } else {
+                    to = min(window, length - p * window);
+                }
+                for (int q = from; q < to; q++) {
+                    const float* e = d + pad + p * window + q + before;
+                    if (tap == 0) {
+#pragma unroll
+                        for (int k = 0; k < KT; k++) g += e[-k] * w[k], acc[k] += v * e[-k];
+                        for (int k = KT; k < kernel; k++) g += e[-k] * weight[(size_t)k * channels + c];
+                    } else {
+#pragma unroll
+                        for (int k = 0; k < KT; k++) acc[k] += v * e[-(tap + k)];
+                    }
+                }
+                if (tap == 0) {
+                    g *= slope(activation, v);
+                    bias_before += g;
+                    narrow(g, out + at);
+                }
+            }
+    }
+    for (int other = 0; other < warps; other++) {
+        __syncthreads();
+        if (warp == other) {
+#pragma unroll
+            for (int k = 0; k < KT; k++) sums[k * 32 + lane] = other ? sums[k * 32 + lane] + acc[k] : acc[k];
+            sums[KT * 32 + lane] = other ? sums[KT * 32 + lane] + bias_before : bias_before;
+        }
+    }
+    __syncthreads();
+    float* into = partial + (size_t)blockIdx.x * (kernel * channels + 1);
+    if (c < channels) {
+        for (int k = warp; k < KT && tap + k < kernel; k += warps)
+            into[(size_t)(tap + k) * channels + c] = sums[k * 32 + lane];
+        if (warp == 0 && tap == 0 && partial_before)
+            partial_before[(size_t)blockIdx.x * channels + c] = sums[KT * 32 + lane];
+    }
+    bias = block_sum(bias, few);
+    if (lane == 0 && warp == 0 && blockIdx.y == 0 && blockIdx.z == 0) into[(size_t)kernel * channels] = bias;
+}
+
+#define FIRST(V)                                                                                                       \
+    PAIR(first_forward, V, (const float* series, const float* weight, const float* bias, T* out, u8* switches,         \
+                            int length, Level to, int kernel, int before, int channels, int tiles, int activation),    \
+         (series, weight, bias, out, switches, length, to, kernel, before, channels, tiles, activation))
+FIRST(1)
+FIRST(2)
+PAIR(first_backward, 24, (const float* series, const T* gradient, const T* pooled, const T* mirror, const u8* switches,
+                          float* partial, const Control* control, float lambda, int samples, int length, Level to,
+                          int kernel, int before, int channels, int window, int activation),
+     (series, gradient, pooled, mirror, switches, partial, control, lambda, samples, length, to, kernel, before, channels,
+      window, activation))
+PAIR(last_forward, 1, (const T* values, const u8* switches, const float* weight, const float* bias, const float* series,
+                       float* decoded, float* gradient, float* losses, const Control* control, int length, Level in,
+                       int kernel, int before, int channels, int window, int tiles),
+     (values, switches, weight, bias, series, decoded, gradient, losses, control, length, in, kernel, before, channels,
+      window, tiles))
+PAIR(last_backward, 24, (const float* gradient, const T* values, const u8* switches, const float* weight, T* out,
+                         float* partial_before, float* partial, int samples, int length, Level in, int kernel, int before,
+                         int channels, int window, int activation),
+     (gradient, values, switches, weight, out, partial_before, partial, samples, length, in, kernel, before, channels,
+      window, activation))

@@ -1,0 +1,110 @@
+// From partial gradients to the next parameters.
+
+// A part of the flat gradient as it was summed: `parts` vectors of `length`, `pitch` apart, from `from` on.
+struct Segment {
+    const float* from;
+    long long to; // where in the flat gradient
+    int length, parts;
+    long long pitch;
+};
+
+// The sums of all segments, in the order of their parts. blockIdx.y: segment.
+extern "C" __global__ void gather_gradient(const Segment* segments, float* gradient) {
+    Segment s = segments[blockIdx.y];
+    for (int i = blockIdx.x * blockDim.x + threadIdx.x; i < s.length; i += gridDim.x * blockDim.x) {
+        float sum = 0.f;
+#pragma unroll 8
+        for (int part = 0; part < s.parts; part++) sum += s.from[part * s.pitch + i];
+        gradient[s.to + i] = sum;
+    }
+}
+
+// The losses of all blocks, in order, to total[0] (since it was last cleared) and to total[1] (of this step).
+extern "C" __global__ void gather_losses(const float* losses, int n, double* total) {
+    __shared__ double sums[256];
+    double sum = 0.0;
+    for (int i = threadIdx.x; i < n; i += 256) sum += losses[i];
+    sums[threadIdx.x] = sum;
+    for (int o = 128; o > 0; o >>= 1) {
+        __syncthreads();
+        if (threadIdx.x < o) sums[threadIdx.x] += sums[threadIdx.x + o];
+    }
+    if (threadIdx.x == 0) total[0] += sums[0], total[1] = sums[0];
+}
+
+// One step of a rule over n parameters (a multiple of 4): w with its gradient g and what the rule remembers; `copy`, if
+// there is one, gets the new w in bf16. 0 Adagrad, 1 SGD, 2 momentum, 3 Nesterov, 4 Adam.
+extern "C" __global__ void update(int rule, float* w, const float* g, float* first, float* second, bf16* copy, int n,
+                                  const Control* control) {
+    Control c = *control;
+    if (c.samples == 0) return;
+    int i = 4 * (blockIdx.x * blockDim.x + threadIdx.x);
+    if (i >= n) return;
+    float4 w4 = *(float4*)(w + i), g4 = *(const float4*)(g + i);
+    float4 zero = make_float4(0.f, 0.f, 0.f, 0.f);
+    float4 m4 = rule != 1 ? *(float4*)(first + i) : zero, v4 = rule == 4 ? *(float4*)(second + i) : zero;
+    float *wv = &w4.x, *gv = &g4.x, *mv = &m4.x, *vv = &v4.x;
+#pragma unroll
+    for (int j = 0; j < 4; j++) {
+        float d = __fdiv_rn(gv[j], c.divisor), m = mv[j];
+        if (rule == 0) {
+            m += d * d;
+            // Where nothing has come yet nothing moves, also if epsilon is 0: layouts are padded.
+            if (m > 0.f) wv[j] -= c.learning_rate * d / (sqrtf(m) + c.epsilon);
+        } else if (rule == 1) {
+            wv[j] -= c.learning_rate * d;
+        } else if (rule == 2) {
+            m = c.momentum * m + d;
+            wv[j] -= c.learning_rate * m;
+        } else if (rule == 3) {
+            m = c.momentum * m + d;
+            wv[j] -= c.learning_rate * (d + c.momentum * m);
+        } else {
+            m = c.momentum * m + (1.f - c.momentum) * d;
+            float v = c.beta_2 * vv[j] + (1.f - c.beta_2) * d * d;
+            vv[j] = v;
+            float root = sqrtf(v) / c.corrected_root + c.epsilon;
+            if (root > 0.f) wv[j] -= c.corrected_rate * m / root;
+        }
+        mv[j] = m;
+    }
+    *(float4*)(w + i) = w4;
+    if (rule != 1) *(float4*)(first + i) = m4;
+    if (rule == 4) *(float4*)(second + i) = v4;
+    if (copy) *(uint2*)(copy + i) = make_uint2(two(w4.x, w4.y), two(w4.z, w4.w));
+}
+
+// All parameters to bf16, n a multiple of 4.
+extern "C" __global__ void copy_bf16(const float* w, bf16* copy, int n) {
+    int i = 4 * (blockIdx.x * blockDim.x + threadIdx.x);
+    if (i >= n) return;
+    float4 v = *(const float4*)(w + i);
+    *(uint2*)(copy + i) = make_uint2(two(v.x, v.y), two(v.z, v.w));
+}
+
+// A convolution's weights from [K][C_in][C_out] to those of its input's gradient: [K][C_out][C_in], the last tap first.
+struct Turn {
+    long long from, to;
+    int kernel, in, out;
+};
+
+template <class T, int V>
+__device__ void turn_weights(const Turn* turns, const float* w, T* to) {
+    Turn t = turns[blockIdx.y];
+    int total = t.kernel * t.in * t.out;
+    for (int i = blockIdx.x * blockDim.x + threadIdx.x; i < total; i += gridDim.x * blockDim.x) {
+        int in = i % t.in, rest = i / t.in, out = rest % t.out, k = rest / t.out;
+        narrow(w[t.from + ((long long)(t.kernel - 1 - k) * t.in + in) * t.out + out], to + t.to + i);
+    }
+}
+PAIR(turn_weights, 1, (const Turn* turns, const float* w, T* to), (turns, w, to))
+
+// From the order of a flat vector as files have it to that on the card, and back: place[i] is where value i lies here.
+extern "C" __global__ void scatter(const float* from, const unsigned* place, float* to, int n) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < n) to[place[i]] = from[i];
+}
+extern "C" __global__ void gather(const float* from, const unsigned* place, float* to, int n) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < n) to[i] = from[place[i]];
+}
