@@ -53,8 +53,9 @@ impl Parts {
     }
 }
 
-/// Blocks along samples of the kernels that sum over them.
-pub(super) const SAMPLE_PARTS: usize = 32;
+/// Blocks along samples of the kernels that sum over them: for the hidden state, and for Z.
+const HIDDEN_PARTS: usize = 256;
+const TOP_PARTS: usize = 64;
 /// Blocks of the kernel that compares Z with Z′: one loss each.
 pub(super) const TOP_BLOCKS: usize = 1024;
 
@@ -115,10 +116,11 @@ pub(super) fn pooling(shape: &AutoencoderShape, layer: usize, samples: usize, va
     }
 }
 
-/// In how many parts a weight gradient is summed: enough for tiles of 128 × 128 to fill the card.
+/// In how many parts a weight gradient is summed. Measured: one a tap where tiles of 128 × 128 fill the card so, else a
+/// third of its multiprocessors.
 pub(super) fn weight_parts(conv: &Conv1d, card: &Card) -> usize {
     let tiles = (conv.kernel * conv.channels).div_ceil(128) * conv.filters.div_ceil(128);
-    card.multiprocessors().div_ceil(tiles)
+    if tiles * conv.kernel >= card.multiprocessors() { conv.kernel } else { card.multiprocessors() / 3 }
 }
 
 impl Buffers {
@@ -207,8 +209,8 @@ impl Buffers {
                     Parts::new(card, parts, shape.filters[level])
                 })
                 .collect::<Result<_>>()?,
-            to_hidden_bias: Parts::new(card, SAMPLE_PARTS.min(samples), places.hidden)?,
-            from_hidden_bias: Parts::new(card, SAMPLE_PARTS.min(samples), shape.features())?,
+            to_hidden_bias: Parts::new(card, HIDDEN_PARTS.min(samples), places.hidden)?,
+            from_hidden_bias: Parts::new(card, TOP_PARTS.min(samples), shape.features())?,
             losses: float(edge.losses() + TOP_BLOCKS, "losses")?,
             segments: Memory::zeros(card, Values::U8, 1, "segments")?,
             segment_count: 0,

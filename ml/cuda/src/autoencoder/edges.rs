@@ -93,7 +93,9 @@ impl Edge {
 
     /// Blocks of the gradients' kernels along samples: the parts of their sums.
     pub fn parts(&self, card: &Card) -> usize {
-        self.samples.min(4 * card.multiprocessors())
+        // Three blocks a multiprocessor, all with as many samples as the others.
+        let rounds = self.samples.div_ceil(3 * card.multiprocessors());
+        self.samples.div_ceil(rounds)
     }
 
     /// Values of a part of [`Self::first_backward`]'s sums: the weight's, then the bias's.
@@ -154,7 +156,8 @@ impl Edge {
         [values, switches, weight, bias, series, decoded, gradient, losses, control]: [u64; 9],
     ) -> Result<()> {
         let (tiles, warps) = self.tiles();
-        let launch = Launch::of(card, format!("last_forward1_{}", self.values.suffix()))
+        let vector = if self.window == 2 && self.channels.is_multiple_of(8) { 8 } else { 1 };
+        let launch = Launch::of(card, format!("last_forward{vector}_{}", self.values.suffix()))
             .pointer(values)
             .pointer(if self.window > 1 { switches } else { 0 })
             .pointer(weight)

@@ -3,7 +3,7 @@
 
 use super::{
     Autoencoder,
-    buffers::{Buffers, SAMPLE_PARTS, Series, TOP_BLOCKS, pooling},
+    buffers::{Buffers, Series, TOP_BLOCKS, pooling},
     edges::Edge,
     pooling::Pooling,
     shape::{Activation, Run},
@@ -295,7 +295,7 @@ impl Autoencoder {
             .int(features)
             .int(self.top_rows(0).leading);
         let columns = (features / self.top_vector()).div_ceil(64);
-        unsafe { launch.run([columns, SAMPLE_PARTS.min(samples), 1], [64, 1], 0)? };
+        unsafe { launch.run([columns, b.from_hidden_bias.parts, 1], [64, 1], 0)? };
 
         let plain = |leading: usize, offset: usize| Operand { offset, leading, stride: 0, transposed: false };
         let turned = |operand: Operand| Operand { transposed: true, ..operand };
@@ -363,7 +363,7 @@ impl Autoencoder {
         let launch = Launch::of(&self.card, "gather_gradient")
             .pointer(self.buffers.segments.at(0))
             .pointer(self.gradient.at(0));
-        unsafe { launch.run([256, self.buffers.segment_count, 1], [THREADS, 1], 0) }
+        unsafe { launch.run([1024, self.buffers.segment_count, 1], [32, 8], 0) }
     }
 
     /// Sums the losses of the pass, and adds them to the total `to`.

@@ -136,12 +136,15 @@ __device__ __forceinline__ float block_sum(float v, float* shared) {
 }
 
 // A kernel for both kinds of values: name_bf16 and name_f32, with T for the kind in its parameters.
-#define PAIR(name, V, parameters, arguments)                                                          \
-    namespace of_bf16_##name##V {                                                                     \
-    typedef bf16 T;                                                                                   \
-    extern "C" __global__ void __launch_bounds__(512) name##V##_bf16 parameters { name<T, V> arguments; } \
-    }                                                                                                 \
-    namespace of_f32_##name##V {                                                                      \
-    typedef float T;                                                                                  \
-    extern "C" __global__ void __launch_bounds__(512) name##V##_f32 parameters { name<T, V> arguments; }  \
+#define KIND(name, V, end, of, bounds, parameters, arguments)                                            \
+    namespace of_##end##_##name##V {                                                                     \
+    typedef of T;                                                                                        \
+    extern "C" __global__ void __launch_bounds__ bounds name##V##_##end parameters { name<T, V> arguments; } \
     }
+#define PAIR(name, V, parameters, arguments)                       \
+    KIND(name, V, bf16, bf16, (512), parameters, arguments)        \
+    KIND(name, V, f32, float, (512), parameters, arguments)
+// The same with registers for three blocks of 256 threads a multiprocessor.
+#define THREE(name, V, parameters, arguments)                      \
+    KIND(name, V, bf16, bf16, (256, 3), parameters, arguments)     \
+    KIND(name, V, f32, float, (256, 3), parameters, arguments)

@@ -118,7 +118,8 @@ __device__ __forceinline__ void exchange(float* y, int lane) {
 
 // values [samples][in.stride][C], un-pooled by switches (or repeated) to `length` points, * weight [kernel][C] + bias ->
 // decoded [samples][length] (if asked for), and with the series: the loss, and gradient [samples][length] of it.
-// Blocks: (32, warps), one for RUN * warps points of a sample; losses has one entry a block.
+// Blocks: (32, warps), one for RUN * warps points of a sample; losses has one entry a block. V is 8 where windows are of
+// 2 points and channels come in eights, else 1.
 template <class T, int V>
 __device__ void last_forward(const T* values, const u8* switches, const float* weight, const float* bias,
                              const float* series, float* decoded, float* gradient, float* losses,
@@ -134,15 +135,39 @@ __device__ void last_forward(const T* values, const u8* switches, const float* w
     for (int block = 0; block < channels; block += 32) {
         int c = block + lane;
         __syncthreads();
-        for (int i = threadIdx.y; i < tile + taps; i += blockDim.y) {
-            int r = start - before + i;
-            float v = 0.f;
-            if (r >= 0 && r < length && c < channels) {
-                int p = r / window;
-                bool here = !switches || switches[((size_t)n * in.length + p) * channels + c] == r - p * window;
-                if (here) v = wide(values[((size_t)n * in.stride + p) * channels + c]);
+        if constexpr (V == 8) {
+            // Windows of 2 and channels in eights: a thread takes eight of one pooled point.
+            int from = start - before, low = from >> 1, points = ((from + tile + taps) >> 1) - low + 1;
+            for (int i = threadIdx.y * 32 + lane; i < points * 4; i += blockDim.y * 32) {
+                int p = low + i / 4, e = block + (i % 4) * 8, row = 2 * p - from;
+                float v[8];
+                int where[8];
+                bool inside = p >= 0 && p < in.length && e < channels;
+                if (inside) {
+                    load<8>(values + ((size_t)n * in.stride + p) * channels + e, v);
+                    if (switches) load<8>(switches + ((size_t)n * in.length + p) * channels + e, where);
+                }
+#pragma unroll
+                for (int q = 0; q < 2; q++) {
+                    if (row + q < 0 || row + q >= tile + taps) continue;
+                    bool used = inside && 2 * p + q < length;
+                    float y[8];
+#pragma unroll
+                    for (int j = 0; j < 8; j++) y[j] = used && (!switches || where[j] == q) ? v[j] : 0.f;
+                    store<8>(u + (row + q) * 32 + (i % 4) * 8, y);
+                }
             }
-            u[i * 32 + lane] = v;
+        } else {
+            for (int i = threadIdx.y; i < tile + taps; i += blockDim.y) {
+                int r = start - before + i;
+                float v = 0.f;
+                if (r >= 0 && r < length && c < channels) {
+                    int p = r / window;
+                    bool here = !switches || switches[((size_t)n * in.length + p) * channels + c] == r - p * window;
+                    if (here) v = wide(values[((size_t)n * in.stride + p) * channels + c]);
+                }
+                u[i * 32 + lane] = v;
+            }
         }
         __syncthreads();
         for (int k = 0; k < taps; k += 8) {
@@ -256,17 +281,21 @@ __device__ void last_backward(const float* gradient, const T* values, const u8* 
          (series, weight, bias, out, switches, length, to, kernel, before, channels, tiles, activation))
 FIRST(1)
 FIRST(2)
-PAIR(first_backward, 24, (const float* series, const T* gradient, const T* pooled, const T* mirror, const u8* switches,
+THREE(first_backward, 24, (const float* series, const T* gradient, const T* pooled, const T* mirror, const u8* switches,
                           float* partial, const Control* control, float lambda, int samples, int length, Level to,
                           int kernel, int before, int channels, int window, int activation),
      (series, gradient, pooled, mirror, switches, partial, control, lambda, samples, length, to, kernel, before, channels,
       window, activation))
-PAIR(last_forward, 1, (const T* values, const u8* switches, const float* weight, const float* bias, const float* series,
-                       float* decoded, float* gradient, float* losses, const Control* control, int length, Level in,
-                       int kernel, int before, int channels, int window, int tiles),
-     (values, switches, weight, bias, series, decoded, gradient, losses, control, length, in, kernel, before, channels,
-      window, tiles))
-PAIR(last_backward, 24, (const float* gradient, const T* values, const u8* switches, const float* weight, T* out,
+#define LAST(V)                                                                                                        \
+    PAIR(last_forward, V, (const T* values, const u8* switches, const float* weight, const float* bias,                \
+                           const float* series, float* decoded, float* gradient, float* losses,                        \
+                           const Control* control, int length, Level in, int kernel, int before, int channels,         \
+                           int window, int tiles),                                                                     \
+         (values, switches, weight, bias, series, decoded, gradient, losses, control, length, in, kernel, before,      \
+          channels, window, tiles))
+LAST(1)
+LAST(8)
+THREE(last_backward, 24, (const float* gradient, const T* values, const u8* switches, const float* weight, T* out,
                          float* partial_before, float* partial, int samples, int length, Level in, int kernel, int before,
                          int channels, int window, int activation),
      (gradient, values, switches, weight, out, partial_before, partial, samples, length, in, kernel, before, channels,

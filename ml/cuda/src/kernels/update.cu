@@ -8,14 +8,25 @@ struct Segment {
     long long pitch;
 };
 
-// The sums of all segments, in the order of their parts. blockIdx.y: segment.
+// The sums of all segments: of every eighth part in a warp, then of the warps, always in the same order. Blocks are
+// (32, 8), blockIdx.y is the segment.
 extern "C" __global__ void gather_gradient(const Segment* segments, float* gradient) {
+    __shared__ float sums[8][32];
     Segment s = segments[blockIdx.y];
-    for (int i = blockIdx.x * blockDim.x + threadIdx.x; i < s.length; i += gridDim.x * blockDim.x) {
+    for (int at = blockIdx.x * 32; at < s.length; at += gridDim.x * 32) {
+        int i = at + threadIdx.x;
         float sum = 0.f;
-#pragma unroll 8
-        for (int part = 0; part < s.parts; part++) sum += s.from[part * s.pitch + i];
-        gradient[s.to + i] = sum;
+        if (i < s.length)
+#pragma unroll 4
+            for (int part = threadIdx.y; part < s.parts; part += 8) sum += s.from[part * s.pitch + i];
+        sums[threadIdx.y][threadIdx.x] = sum;
+        __syncthreads();
+        if (threadIdx.y == 0 && i < s.length) {
+#pragma unroll
+            for (int warp = 1; warp < 8; warp++) sum += sums[warp][threadIdx.x];
+            gradient[s.to + i] = sum;
+        }
+        __syncthreads();
     }
 }
 
