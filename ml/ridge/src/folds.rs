@@ -1,5 +1,6 @@
 //! Cross-validation over folds: the Gram matrix of a training set is that of all samples less what is held out.
 
+use crate::decomposition::Decomposition;
 use crate::score::Sums;
 use crate::spectrum::{Spectrum, gram, product};
 use crate::targets::TargetBlock;
@@ -35,7 +36,7 @@ impl Folds {
         Ok(Self { n_samples, folds: folds.collect() })
     }
 
-    fn check(&self, n_samples: usize) -> Result<()> {
+    pub(crate) fn check(&self, n_samples: usize) -> Result<()> {
         if self.n_samples != n_samples {
             return Err(Error::Samples { what: "cv", found: self.n_samples, expected: n_samples });
         }
@@ -81,16 +82,13 @@ pub fn leave_one_run_out(runs: &[usize], gap: usize) -> Result<Folds> {
     Ok(Folds { n_samples: runs.len(), folds: names.iter().map(fold).collect() })
 }
 
-/// A fold that is ready for blocks of targets.
-pub(crate) struct Fold<T> {
+/// The samples of a fold, ready for blocks of targets.
+pub(crate) struct FoldRows<T> {
     held: Vec<usize>,
     out: Vec<usize>,
     /// Of the training samples, about the mean of all.
     mean: Vec<f64>,
     n_train: usize,
-    spectrum: Spectrum<T>,
-    /// The held samples in the spectrum's basis.
-    z: Mat<T>,
     /// Rows held out, about the mean of all.
     x_out: Mat<T>,
 }
@@ -100,47 +98,62 @@ fn rows<T: Scalar>(x: MatRef<'_, T>, at: &[usize]) -> Mat<T> {
     Mat::from_fn(at.len(), x.ncols(), |i, j| x[(at[i], j)])
 }
 
-impl<T: Scalar> Fold<T> {
+impl<T: Scalar> FoldRows<T> {
     /// All folds over centred features.
     pub fn all(x: MatRef<'_, T>, folds: &Folds) -> Result<Vec<Self>> {
         folds.check(x.nrows())?;
-        let whole = gram(x);
-        folds.folds.iter().map(|(held, besides)| Self::of(x, &whole, held, besides)).collect()
+        Ok(folds.folds.iter().map(|(held, besides)| Self::of(x, held, besides)).collect())
     }
 
-    fn of(x: MatRef<'_, T>, whole: &Mat<f64>, held: &[usize], besides: &[usize]) -> Result<Self> {
+    fn of(x: MatRef<'_, T>, held: &[usize], besides: &[usize]) -> Self {
         let out: Vec<usize> = held.iter().chain(besides).copied().collect();
         let n_train = x.nrows() - out.len();
         let x_out = rows(x, &out);
         // All samples sum to zero, so the training samples sum to minus the others.
-        let mean: Vec<f64> =
+        let mean =
             x_out.col_iter().map(|c| -c.iter().map(|v| v.wide()).sum::<f64>() / n_train as f64).collect();
-        let spectrum = if n_train < x.ncols() {
-            let mut is_out = vec![false; x.nrows()];
-            out.iter().for_each(|sample| is_out[*sample] = true);
-            let train: Vec<usize> = (0..x.nrows()).filter(|sample| !is_out[*sample]).collect();
-            let x = Mat::from_fn(n_train, x.ncols(), |i, j| T::of(x[(train[i], j)].wide() - mean[j]));
-            Spectrum::of(x.as_ref())?
-        } else {
-            let away = gram(x_out.as_ref());
-            let n = n_train as f64;
-            let train = Mat::from_fn(x.ncols(), x.ncols(), |i, j| {
-                whole[(i, j)] - away[(i, j)] - n * mean[i] * mean[j]
-            });
-            Spectrum::of_gram(&train)?
+        Self { held: held.to_vec(), out, mean, n_train, x_out }
+    }
+
+    /// Training samples are fewer than features: the Gram matrix of all samples is of no use.
+    pub fn is_wide(&self) -> bool {
+        self.n_train < self.x_out.ncols()
+    }
+
+    /// Decomposes the training samples of `x`. `whole`: the Gram matrix of all samples, unless the fold is wide.
+    pub fn decompose(&self, x: MatRef<'_, T>, whole: Option<&Mat<f64>>) -> Result<Decomposition<T>> {
+        let spectrum = match whole.filter(|_| !self.is_wide()) {
+            Some(whole) => {
+                let away = gram(self.x_out.as_ref());
+                let n = self.n_train as f64;
+                let train = Mat::from_fn(x.ncols(), x.ncols(), |i, j| {
+                    whole[(i, j)] - away[(i, j)] - n * self.mean[i] * self.mean[j]
+                });
+                Spectrum::of_gram(&train)?
+            }
+            None => {
+                let mut is_out = vec![false; x.nrows()];
+                self.out.iter().for_each(|sample| is_out[*sample] = true);
+                let train: Vec<usize> = (0..x.nrows()).filter(|sample| !is_out[*sample]).collect();
+                let centred = |i: usize, j: usize| T::of(x[(train[i], j)].wide() - self.mean[j]);
+                Spectrum::of(Mat::from_fn(self.n_train, x.ncols(), centred).as_ref())?
+            }
         };
-        let x_held = Mat::from_fn(held.len(), x.ncols(), |i, j| T::of(x_out[(i, j)].wide() - mean[j]));
+        let centred = |i: usize, j: usize| T::of(self.x_out[(i, j)].wide() - self.mean[j]);
+        let x_held = Mat::from_fn(self.held.len(), x.ncols(), centred);
         let z = spectrum.project(x_held.as_ref());
-        Ok(Self { held: held.to_vec(), out, mean, n_train, spectrum, z, x_out })
+        Ok(Decomposition { spectrum, z })
     }
 
-    /// Refuses penalties that are too small.
-    pub fn check(&self, alphas: &[f64]) -> Result<()> {
-        self.spectrum.check(alphas)
-    }
-
-    /// Scores of a block's targets in this fold, by penalty. `xy`: `XᵀY` of all samples.
-    pub fn scores(&self, block: &TargetBlock<T>, xy: &Mat<T>, alphas: &[f64], score: Score) -> Vec<Vec<f64>> {
+    /// Scores of a block's targets in this fold, by penalty. `xy`: `XᵀY` of all samples; `of`: the fold's own.
+    pub fn scores(
+        &self,
+        of: &Decomposition<T>,
+        block: &TargetBlock<T>,
+        xy: &Mat<T>,
+        alphas: &[f64],
+        score: Score,
+    ) -> Vec<Vec<f64>> {
         let y_out = rows(block.values.as_ref(), &self.out);
         let n = self.n_train as f64;
         let means: Vec<f64> =
@@ -149,12 +162,12 @@ impl<T: Scalar> Fold<T> {
         let train = Mat::from_fn(xy.nrows(), xy.ncols(), |i, j| {
             T::of(xy[(i, j)].wide() - away[(i, j)].wide() - n * self.mean[i] * means[j])
         });
-        let m = product(self.spectrum.basis.transpose(), train.as_ref());
+        let m = product(of.spectrum.basis.transpose(), train.as_ref());
         let each = alphas.iter().map(|alpha| {
-            let shrink = self.spectrum.shrink(*alpha);
+            let shrink = of.spectrum.shrink(*alpha);
             let weights = Mat::from_fn(m.nrows(), m.ncols(), |i, j| T::of(m[(i, j)].wide() * shrink[i]));
-            let predicted = product(self.z.as_ref(), weights.as_ref());
-            let of = |target: usize| {
+            let predicted = product(of.z.as_ref(), weights.as_ref());
+            let score_of = |target: usize| {
                 let mut sums = Sums::default();
                 let actual = y_out.col(target).iter().take(self.held.len());
                 for (y, p) in actual.zip(predicted.col(target).iter()) {
@@ -162,7 +175,7 @@ impl<T: Scalar> Fold<T> {
                 }
                 sums.score(score)
             };
-            (0..predicted.ncols()).map(of).collect()
+            (0..predicted.ncols()).map(score_of).collect()
         });
         each.collect()
     }

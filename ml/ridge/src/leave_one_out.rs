@@ -1,11 +1,12 @@
 //! Leave-one-out errors of every penalty, without refits.
 
 use crate::score::Sums;
-use crate::spectrum::{Spectrum, add_square, mirror, product, threads, widened};
+use crate::spectrum::{Spectrum, add_square, product, threads};
 use crate::targets::TargetBlock;
 use crate::{Scalar, Score};
 use faer::linalg::matmul::matmul;
 use faer::{Accum, Mat};
+use std::ops::Range;
 
 /// The penalties' leverages, and what was summed over blocks of targets.
 pub(crate) struct LeaveOneOut<'a, T> {
@@ -52,30 +53,64 @@ impl<'a, T: Scalar> LeaveOneOut<'a, T> {
         scores.collect()
     }
 
-    /// Squared errors summed over all samples and targets, by penalty, of the blocks that were [`SharedErrors::add`]ed.
-    pub fn shared(&self, errors: &SharedErrors<T>) -> Vec<f64> {
-        let n = self.z.nrows();
-        let mut square = widened(errors.square.as_ref());
-        mirror(&mut square);
-        let each = self.alphas.iter().zip(&self.kept).map(|(alpha, kept)| {
-            let shrink = self.spectrum.shrink(*alpha);
+    /// What blocks that were [`SharedErrors::add`]ed say, as numbers that add up over shares of the targets: see
+    /// [`SharedSums`].
+    pub fn sums(&self, errors: &SharedErrors<T>) -> Vec<f64> {
+        let of = SharedSums { values: self.z.ncols(), samples: self.z.nrows() };
+        let mut sums = vec![0.0; of.len(self.alphas.len())];
+        let (square, rest) = sums.split_at_mut(of.values * of.values);
+        for (j, column) in errors.square.col_iter().enumerate() {
+            for (i, value) in column.iter().enumerate().skip(j) {
+                square[i * of.values + j] = value.wide();
+                square[j * of.values + i] = value.wide();
+            }
+        }
+        let (cross, rows) = rest.split_at_mut(self.alphas.len() * of.samples);
+        for (cross, alpha) in cross.chunks_exact_mut(of.samples.max(1)).zip(self.alphas) {
+            for (j, shrink) in self.spectrum.shrink(*alpha).into_iter().enumerate() {
+                let columns = self.z.col(j).iter().zip(errors.cross.col(j).iter());
+                cross.iter_mut().zip(columns).for_each(|(sum, (z, yz))| *sum += z.wide() * shrink * yz);
+            }
+        }
+        rows.copy_from_slice(&errors.rows);
+        sums
+    }
+
+    /// Squared errors summed over all samples and targets, of the penalties `which`, from what [`Self::sums`] gave for
+    /// all shares of the targets together. Each costs a product.
+    pub fn shared(&self, sums: &[f64], which: Range<usize>) -> Vec<f64> {
+        let of = SharedSums { values: self.z.ncols(), samples: self.z.nrows() };
+        let (square, rest) = sums.split_at(of.values * of.values);
+        let (cross, rows) = rest.split_at(self.alphas.len() * of.samples);
+        let each = which.map(|number| {
+            let (kept, cross) = (&self.kept[number], &cross[number * of.samples..]);
+            let shrink = self.spectrum.shrink(self.alphas[number]);
             // D·MMᵀ·D, then zᵢ of it by zᵢ.
-            let inner: Mat<T> = Mat::from_fn(square.nrows(), square.ncols(), |i, j| {
-                T::of(square[(i, j)] * shrink[i] * shrink[j])
+            let inner: Mat<T> = Mat::from_fn(of.values, of.values, |i, j| {
+                T::of(square[i * of.values + j] * shrink[i] * shrink[j])
             });
             let outer = product(self.z.as_ref(), inner.as_ref());
-            let mut fitted = vec![0.0; n];
-            let mut cross = vec![0.0; n];
-            for (j, shrink) in shrink.iter().enumerate() {
-                let columns = self.z.col(j).iter().zip(outer.col(j).iter()).zip(errors.cross.col(j).iter());
-                for (i, ((z, outer), yz)) in columns.enumerate() {
-                    fitted[i] += z.wide() * outer.wide();
-                    cross[i] += z.wide() * shrink * yz;
-                }
+            let mut fitted = vec![0.0; of.samples];
+            for j in 0..of.values {
+                let columns = self.z.col(j).iter().zip(outer.col(j).iter());
+                fitted.iter_mut().zip(columns).for_each(|(sum, (z, o))| *sum += z.wide() * o.wide());
             }
-            (0..n).map(|i| (errors.rows[i] - 2.0 * cross[i] + fitted[i]) / (kept[i] * kept[i])).sum()
+            (0..of.samples).map(|i| (rows[i] - 2.0 * cross[i] + fitted[i]) / (kept[i] * kept[i])).sum()
         });
         each.collect()
+    }
+}
+
+/// How the sums of a share are laid out: `Σ M·Mᵀ` `[n_values, n_values]`, of each penalty `Σⱼ zᵢⱼ (Y·Mᵀ)ᵢⱼ / (λⱼ + α)`
+/// `[n_alphas, n_samples]`, and `Σ y²` of each sample.
+struct SharedSums {
+    values: usize,
+    samples: usize,
+}
+
+impl SharedSums {
+    fn len(&self, alphas: usize) -> usize {
+        self.values * self.values + (alphas + 1) * self.samples
     }
 }
 

@@ -16,6 +16,7 @@
 //!
 //! Scores agree with scikit-learn's `RidgeCV` and `KFold` searches; r, r² and R² are three things and never mixed.
 
+mod decomposition;
 mod error;
 mod folds;
 mod leave_one_out;
@@ -25,9 +26,10 @@ mod score;
 mod spectrum;
 mod targets;
 
+pub use decomposition::{Decomposition, DecompositionParts, Prepared};
 pub use error::{Error, Result};
 pub use folds::{Folds, leave_one_run_out};
-pub use ridge_cv::{Coefficients, CrossValidation, RidgeCv, RidgeFit, RidgeSettings};
+pub use ridge_cv::{Coefficients, CrossValidation, Evidence, RidgeCv, RidgeFit, RidgeSettings};
 pub use scalar::Scalar;
-pub use score::{Score, pearson, r2};
+pub use score::{Score, TargetScores, pearson, predict_scores, r2};
 pub use targets::Targets;

@@ -1,11 +1,13 @@
 //! Ridge with the penalty chosen by cross-validation.
 
-use crate::folds::{Fold, Folds, cross};
+use crate::decomposition::{Decomposition, Prepared};
+use crate::folds::{FoldRows, Folds, cross};
 use crate::leave_one_out::{LeaveOneOut, SharedErrors};
-use crate::spectrum::{Spectrum, centred, product};
+use crate::spectrum::product;
 use crate::targets::{TargetBlock, blocks, check_samples};
 use crate::{Error, Result, Scalar, Score, Targets};
 use faer::{Mat, MatRef};
+use std::ops::Range;
 
 /// How penalties are compared.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -49,8 +51,33 @@ pub struct RidgeCv<T> {
     settings: RidgeSettings,
     x: Mat<T>,
     means: Vec<f64>,
-    spectrum: Spectrum<T>,
-    folds: Vec<Fold<T>>,
+    whole: Decomposition<T>,
+    folds: Vec<(FoldRows<T>, Decomposition<T>)>,
+}
+
+/// What a share of the targets says about the penalties.
+///
+/// Whoever has a share of the targets adds up [`Evidence::sums`] with the others (they are as many for every share),
+/// and [`RidgeCv::mean_scores`] of the total are those of all targets.
+#[derive(Clone, Debug)]
+pub struct Evidence {
+    sums: Vec<f64>,
+    /// Of each target of the share the score of each penalty; none where leave-one-out needs no predictions.
+    scores: Vec<Vec<f64>>,
+    count: usize,
+    unfit: Vec<usize>,
+}
+
+impl Evidence {
+    /// Numbers that add up over shares.
+    pub fn sums(&self) -> &[f64] {
+        &self.sums
+    }
+
+    /// The same, to be replaced by the total.
+    pub fn sums_mut(&mut self) -> &mut [f64] {
+        &mut self.sums
+    }
 }
 
 /// The penalties that were chosen.
@@ -71,7 +98,7 @@ pub struct RidgeFit {
 #[derive(Clone, Debug)]
 pub struct Coefficients<T> {
     /// Which targets these are.
-    pub range: std::ops::Range<usize>,
+    pub range: Range<usize>,
     /// `[n_features, n_targets]`.
     pub weights: Mat<T>,
     /// Of each target.
@@ -79,21 +106,25 @@ pub struct Coefficients<T> {
 }
 
 impl<T: Scalar> RidgeCv<T> {
-    /// Decomposes the features `x`, `[n_samples, n_features]`.
+    /// Decomposes the features `x`, `[n_samples, n_features]`. [`Prepared`] does the same in pieces.
     ///
     /// # Errors
     /// Features that are not finite; settings out of range; penalties too small for these features.
     pub fn new(x: MatRef<'_, T>, settings: RidgeSettings) -> Result<Self> {
-        validate(x, &settings)?;
-        let (x, means) = centred(x)?;
-        let spectrum = Spectrum::of(x.as_ref())?;
-        spectrum.check(&settings.alphas)?;
-        let folds = match &settings.cv {
-            CrossValidation::LeaveOneOut => Vec::new(),
-            CrossValidation::Folds(folds) => Fold::all(x.as_ref(), folds)?,
-        };
-        folds.iter().try_for_each(|fold| fold.check(&settings.alphas))?;
-        Ok(Self { settings, x, means, spectrum, folds })
+        let prepared = Prepared::new(x, settings)?;
+        let gram = prepared.needs_gram().then(|| prepared.gram(0..x.nrows()));
+        let all: Result<Vec<_>> =
+            (0..prepared.decompositions()).map(|number| prepared.decompose(number, gram.as_ref())).collect();
+        prepared.with(all?)
+    }
+
+    pub(crate) fn from_parts(
+        prepared: Prepared<T>,
+        whole: Decomposition<T>,
+        folds: Vec<Decomposition<T>>,
+    ) -> Self {
+        let Prepared { settings, x, means, folds: rows } = prepared;
+        Self { settings, x, means, whole, folds: rows.into_iter().zip(folds).collect() }
     }
 
     /// Chooses the penalties, reading all targets once.
@@ -101,17 +132,32 @@ impl<T: Scalar> RidgeCv<T> {
     /// # Errors
     /// Targets that cannot be read or have another number of samples.
     pub fn choose(&self, targets: &mut dyn Targets<T>) -> Result<RidgeFit> {
-        check_samples(targets, self.x.nrows())?;
-        let settings = &self.settings;
-        let one_for_all = !settings.alpha_per_target && settings.score != Score::Pearson;
-        match settings.cv {
-            CrossValidation::LeaveOneOut if one_for_all => self.choose_shared(targets),
-            _ => self.choose_by_scores(targets),
-        }
+        let evidence = self.evidence(targets)?;
+        let mean_scores = self.mean_scores(evidence.sums(), 0..self.settings.alphas.len());
+        Ok(self.decide(evidence, mean_scores))
     }
 
-    fn choose_shared(&self, targets: &mut dyn Targets<T>) -> Result<RidgeFit> {
-        let z = self.spectrum.project(self.x.as_ref());
+    /// What `targets`, all or a share of them, say about the penalties; they are read once.
+    ///
+    /// # Errors
+    /// Targets that cannot be read or have another number of samples.
+    pub fn evidence(&self, targets: &mut dyn Targets<T>) -> Result<Evidence> {
+        check_samples(targets, self.x.nrows())?;
+        if self.without_predictions() { self.shared_evidence(targets) } else { self.scored_evidence(targets) }
+    }
+
+    /// One penalty for all targets by leave-one-out: no target needs to be predicted.
+    fn without_predictions(&self) -> bool {
+        let one_for_all = !self.settings.alpha_per_target && self.settings.score != Score::Pearson;
+        one_for_all && self.settings.cv == CrossValidation::LeaveOneOut
+    }
+
+    fn leave_one_out(&self) -> LeaveOneOut<'_, T> {
+        LeaveOneOut::new(&self.whole.spectrum, &self.whole.z, &self.settings.alphas)
+    }
+
+    fn shared_evidence(&self, targets: &mut dyn Targets<T>) -> Result<Evidence> {
+        let z = &self.whole.z;
         let (n, count) = (self.x.nrows(), targets.count());
         let mut errors = SharedErrors::new(n, z.ncols());
         let mut unfit = Vec::new();
@@ -120,68 +166,75 @@ impl<T: Scalar> RidgeCv<T> {
             unfit.extend(unfit_of(&block));
             let by_variance = self.settings.score == Score::R2;
             let scale = |square: &f64| if by_variance && *square > 0.0 { 1.0 / square.sqrt() } else { 1.0 };
-            errors.add(&z, &block, &block.squares.iter().map(scale).collect::<Vec<_>>());
+            errors.add(z, &block, &block.squares.iter().map(scale).collect::<Vec<_>>());
         }
-        let fitted = (count - unfit.len()).max(1) as f64;
-        let squared = LeaveOneOut::new(&self.spectrum, &z, &self.settings.alphas).shared(&errors);
-        let score = |sum: f64| match self.settings.score {
-            Score::R2 => 1.0 - sum / fitted,
-            Score::NegMeanSquaredError | Score::Pearson => -sum / fitted / n as f64,
-        };
-        let mean_scores: Vec<f64> = squared.into_iter().map(score).collect();
-        let alpha = self.settings.alphas[best(&mean_scores)];
-        Ok(RidgeFit {
-            alphas: with_nan(vec![alpha; count], &unfit),
-            mean_scores,
-            best_scores: Vec::new(),
-            unfit,
-        })
+        let mut sums = self.leave_one_out().sums(&errors);
+        sums.push((count - unfit.len()) as f64);
+        Ok(Evidence { sums, scores: Vec::new(), count, unfit })
     }
 
-    fn choose_by_scores(&self, targets: &mut dyn Targets<T>) -> Result<RidgeFit> {
+    fn scored_evidence(&self, targets: &mut dyn Targets<T>) -> Result<Evidence> {
         let (alphas, score) = (&self.settings.alphas, self.settings.score);
-        let z = match self.settings.cv {
-            CrossValidation::LeaveOneOut => self.spectrum.project(self.x.as_ref()),
-            CrossValidation::Folds(_) => Mat::zeros(0, 0),
-        };
-        let alone = LeaveOneOut::new(&self.spectrum, &z, alphas);
-        let (mut sums, mut unfit) = (vec![0.0; alphas.len()], Vec::new());
-        let (mut chosen, mut best_scores, mut all) = (Vec::new(), Vec::new(), Vec::new());
+        let alone = (self.settings.cv == CrossValidation::LeaveOneOut).then(|| self.leave_one_out());
+        let (mut sums, mut fitted) = (vec![0.0; alphas.len()], 0.0);
+        let (mut unfit, mut all) = (Vec::new(), Vec::new());
         for range in blocks(targets.count(), self.settings.block) {
             let block = TargetBlock::read(targets, range)?;
-            let scores = match self.settings.cv {
-                CrossValidation::LeaveOneOut => alone.per_target(&block, score),
-                CrossValidation::Folds(_) => self.fold_scores(&block),
+            let scores = match &alone {
+                Some(alone) => alone.per_target(&block, score),
+                None => self.fold_scores(&block),
             };
             unfit.extend(unfit_of(&block));
             for target in 0..block.values.ncols() {
                 let own: Vec<f64> = scores.iter().map(|scores| scores[target]).collect();
-                if block.squares[target] > 0.0 {
+                // A target that is constant within a fold has no score there, and no say in the mean.
+                if block.squares[target] > 0.0 && own.iter().all(|score| score.is_finite()) {
                     sums.iter_mut().zip(&own).for_each(|(sum, score)| *sum += score);
+                    fitted += 1.0;
                 }
-                let at = best(&own);
-                chosen.push(alphas[at]);
-                best_scores.push(own[at]);
                 all.push(own);
             }
         }
-        let fitted = (chosen.len() - unfit.len()).max(1) as f64;
-        let mean_scores: Vec<f64> = sums.into_iter().map(|sum| sum / fitted).collect();
-        if !self.settings.alpha_per_target {
-            let at = best(&mean_scores);
-            chosen.fill(alphas[at]);
-            best_scores = all.iter().map(|own| own[at]).collect();
+        sums.push(fitted);
+        Ok(Evidence { sums, count: all.len(), scores: all, unfit })
+    }
+
+    /// The mean scores of the penalties `which` over all targets, from the total of [`Evidence::sums`].
+    pub fn mean_scores(&self, sums: &[f64], which: Range<usize>) -> Vec<f64> {
+        let Some((fitted, sums)) = sums.split_last() else { return Vec::new() };
+        let fitted = fitted.max(1.0);
+        if !self.without_predictions() {
+            return sums[which].iter().map(|sum| sum / fitted).collect();
         }
-        let (alphas, best_scores) = (with_nan(chosen, &unfit), with_nan(best_scores, &unfit));
-        Ok(RidgeFit { alphas, mean_scores, best_scores, unfit })
+        let n = self.x.nrows() as f64;
+        let squared = self.leave_one_out().shared(sums, which);
+        let score = |sum: f64| match self.settings.score {
+            Score::R2 => 1.0 - sum / fitted,
+            Score::NegMeanSquaredError | Score::Pearson => -sum / fitted / n,
+        };
+        squared.into_iter().map(score).collect()
+    }
+
+    /// The penalties of the targets of a share, by the mean scores of all targets.
+    pub fn decide(&self, evidence: Evidence, mean_scores: Vec<f64>) -> RidgeFit {
+        let alphas = &self.settings.alphas;
+        let Evidence { scores, count, unfit, .. } = evidence;
+        let shared = best(&mean_scores);
+        let chosen = |own: &Vec<f64>| if self.settings.alpha_per_target { best(own) } else { shared };
+        let at: Vec<usize> =
+            if scores.is_empty() { vec![shared; count] } else { scores.iter().map(chosen).collect() };
+        let best_scores = scores.iter().zip(&at).map(|(own, at)| own[*at]).collect::<Vec<_>>();
+        let best_scores = if scores.is_empty() { best_scores } else { with_nan(best_scores, &unfit) };
+        let chosen = at.iter().map(|at| alphas[*at]).collect();
+        RidgeFit { alphas: with_nan(chosen, &unfit), mean_scores, best_scores, unfit }
     }
 
     /// Mean scores over folds.
     fn fold_scores(&self, block: &TargetBlock<T>) -> Vec<Vec<f64>> {
         let xy = cross(self.x.as_ref(), block);
         let mut mean = vec![vec![0.0; block.values.ncols()]; self.settings.alphas.len()];
-        for fold in &self.folds {
-            let scores = fold.scores(block, &xy, &self.settings.alphas, self.settings.score);
+        for (fold, of) in &self.folds {
+            let scores = fold.scores(of, block, &xy, &self.settings.alphas, self.settings.score);
             for (mean, scores) in mean.iter_mut().zip(scores) {
                 mean.iter_mut().zip(scores).for_each(|(mean, s)| *mean += s / self.folds.len() as f64);
             }
@@ -202,11 +255,11 @@ impl<T: Scalar> RidgeCv<T> {
         check_samples(targets, self.x.nrows())?;
         for range in blocks(targets.count(), self.settings.block) {
             let block = TargetBlock::read(targets, range.clone())?;
-            let m = product(self.spectrum.basis.transpose(), cross(self.x.as_ref(), &block).as_ref());
+            let m = product(self.whole.spectrum.basis.transpose(), cross(self.x.as_ref(), &block).as_ref());
             let shrunk = Mat::from_fn(m.nrows(), m.ncols(), |i, j| {
-                T::of(m[(i, j)].wide() / (self.spectrum.values[i] + fit.alphas[range.start + j]))
+                T::of(m[(i, j)].wide() / (self.whole.spectrum.values[i] + fit.alphas[range.start + j]))
             });
-            let weights = product(self.spectrum.basis.as_ref(), shrunk.as_ref());
+            let weights = product(self.whole.spectrum.basis.as_ref(), shrunk.as_ref());
             let intercept = |j: usize| {
                 let offset: f64 = weights.col(j).iter().zip(&self.means).map(|(w, m)| w.wide() * m).sum();
                 block.means[j] - offset
@@ -218,7 +271,7 @@ impl<T: Scalar> RidgeCv<T> {
     }
 }
 
-fn validate<T>(x: MatRef<'_, T>, settings: &RidgeSettings) -> Result<()> {
+pub(crate) fn validate<T>(x: MatRef<'_, T>, settings: &RidgeSettings) -> Result<()> {
     if x.nrows() < 3 || x.ncols() == 0 {
         let reason =
             format!("{} samples of {} features; three samples of one are the least", x.nrows(), x.ncols());

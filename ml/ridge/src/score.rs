@@ -1,5 +1,8 @@
 //! How good predictions are. Each score is its own thing: r, the coefficient of determination R², the mean squared error.
 
+use crate::spectrum::product;
+use crate::{Coefficients, Scalar};
+use faer::MatRef;
 use serde::{Deserialize, Serialize};
 
 /// What decides between penalties. A larger score is better.
@@ -65,4 +68,43 @@ impl Sums {
         let (y, p) = (self.yy - self.y * self.y / self.n, self.pp - self.p * self.p / self.n);
         covariance / (y * p).sqrt()
     }
+}
+
+/// How well one target is predicted.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct TargetScores {
+    /// Pearson's r; NaN where the target or its prediction is constant or not finite.
+    pub r: f64,
+    /// R²; NaN where the target is constant or not finite.
+    pub r2: f64,
+    /// Mean of `(y − ŷ)²`.
+    pub mean_squared_error: f64,
+}
+
+/// How well `coefficients` predict the targets `y`, `[n_samples, n_targets]`, from the features `x`,
+/// `[n_samples, n_features]`, in samples that they were not fitted to.
+pub fn predict_scores<T: Scalar>(
+    x: MatRef<'_, T>,
+    y: MatRef<'_, T>,
+    coefficients: &Coefficients<T>,
+) -> Vec<TargetScores> {
+    let predicted = product(x, coefficients.weights.as_ref());
+    let each = coefficients.intercepts.iter().enumerate().map(|(target, intercept)| {
+        let y: Vec<f64> = y.col(target).iter().map(|v| v.wide()).collect();
+        let count = y.len().max(1) as f64;
+        // About the target's mean: series of images are far from zero.
+        let mean = y.iter().sum::<f64>() / count;
+        let mut sums = Sums::default();
+        y.iter()
+            .zip(predicted.col(target).iter())
+            .for_each(|(y, p)| sums.add(y - mean, p.wide() + intercept - mean));
+        let constant = sums.yy <= count * (mean * T::EPSILON).powi(2);
+        let of = |score: Score| if constant { f64::NAN } else { sums.score(score) };
+        TargetScores {
+            r: of(Score::Pearson),
+            r2: of(Score::R2),
+            mean_squared_error: -sums.score(Score::NegMeanSquaredError),
+        }
+    });
+    each.collect()
 }

@@ -67,7 +67,7 @@ pub(crate) struct Spectrum<T> {
     /// What maps features to Z: `[n_features, n_values]`. Columns of λ = 0 are zero where samples are fewer.
     pub basis: Mat<T>,
     /// Features outnumber the samples, so that some λ of `XᵀX` are zero and not listed.
-    wide: bool,
+    pub wide: bool,
 }
 
 impl<T: Scalar> Spectrum<T> {
