@@ -1,6 +1,6 @@
 //! The seam between a training loop and whoever adds up its gradients.
 
-use crate::{Lease, Place, Position, Rank, Result, Totals};
+use crate::{Communicator, Error, Lease, Place, Position, Rank, Result, Totals};
 use serde::{Deserialize, Serialize};
 
 /// What one rank brings to a round. A rank that has no rows left brings zero samples.
@@ -114,6 +114,15 @@ pub trait GradientSync: Send {
     fn optimizer_state(&mut self) -> Result<OptimizerState>;
     /// Bytes moved so far.
     fn traffic(&self) -> Traffic;
+    /// Messages between the ranks themselves, after [`Self::join`]: for stages that agree on other things than
+    /// parameters. A gang of topology ring has them.
+    ///
+    /// # Errors
+    /// [`Error::Setting`] in other topologies; the first error of a rank that has failed.
+    fn communicator(&mut self) -> Result<&mut dyn Communicator> {
+        let reason = "must be 'ring' for a stage whose ranks talk to each other".to_owned();
+        Err(Error::Setting { name: "topology", reason })
+    }
 }
 
 impl<S: GradientSync + ?Sized> GradientSync for Box<S> {
@@ -155,5 +164,8 @@ impl<S: GradientSync + ?Sized> GradientSync for Box<S> {
     }
     fn traffic(&self) -> Traffic {
         (**self).traffic()
+    }
+    fn communicator(&mut self) -> Result<&mut dyn Communicator> {
+        (**self).communicator()
     }
 }

@@ -22,9 +22,9 @@ mod choice;
 mod measuring;
 
 use crate::{
-    Contribution, Error, GradientSync, Lease, LocalStepCount, OptimizerSettings, OptimizerState, Place,
-    Position, Rank, Result, Round, Start, SyncSettings, Totals, Traffic, contribution::Checked,
-    optimizer::Optimizer,
+    Communicator, Contribution, Error, GradientSync, Lease, LocalStepCount, OptimizerSettings,
+    OptimizerState, Place, Position, Rank, Result, Round, Start, SyncSettings, Totals, Traffic,
+    contribution::Checked, optimizer::Optimizer,
 };
 use measuring::Stopwatch;
 
@@ -285,6 +285,10 @@ impl<S: GradientSync> GradientSync for LocalSteps<S> {
 
     fn traffic(&self) -> Traffic {
         self.inner.traffic()
+    }
+
+    fn communicator(&mut self) -> Result<&mut dyn Communicator> {
+        self.inner.communicator()
     }
 }
 

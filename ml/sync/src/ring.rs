@@ -261,4 +261,14 @@ impl<C: Communicator> GradientSync for Ring<C> {
     fn traffic(&self) -> Traffic {
         self.communicator.as_ref().map_or(self.traffic, Communicator::traffic)
     }
+
+    fn communicator(&mut self) -> Result<&mut dyn Communicator> {
+        match &mut self.communicator {
+            Some(communicator) => Ok(communicator),
+            None => {
+                let gone = Error::PeerLeft { rank: self.rank, peer: self.rank, what: "communicator" };
+                Err(self.failed.clone().unwrap_or(gone))
+            }
+        }
+    }
 }

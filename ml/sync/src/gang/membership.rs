@@ -2,8 +2,8 @@
 
 use super::node::{Event, Node};
 use crate::{
-    Contribution, GradientSync, Lease, OptimizerState, Place, Position, Rank, Result, Round, Start, Totals,
-    Traffic,
+    Communicator, Contribution, GradientSync, Lease, OptimizerState, Place, Position, Rank, Result, Round,
+    Start, Totals, Traffic,
     protocol::{Failure, ToCoordinator},
 };
 use std::{fmt, sync::Arc, time::Duration};
@@ -113,5 +113,8 @@ impl GradientSync for Membership {
     }
     fn traffic(&self) -> Traffic {
         self.sync.traffic()
+    }
+    fn communicator(&mut self) -> Result<&mut dyn Communicator> {
+        self.sync.communicator()
     }
 }

@@ -150,6 +150,15 @@ impl GradientSync for RingRank {
     fn traffic(&self) -> Traffic {
         self.ring.as_ref().map_or_else(Traffic::default, GradientSync::traffic)
     }
+    fn communicator(&mut self) -> Result<&mut dyn Communicator> {
+        if let Some(error) = &self.failed {
+            return Err(error.clone());
+        }
+        match &mut self.ring {
+            Some(ring) => ring.communicator(),
+            None => Err(unexpected(self.node.me.rank(), "join comes first".into())),
+        }
+    }
 }
 
 impl Drop for RingRank {
