@@ -188,9 +188,6 @@ impl Hash for DesignNode {
 
 impl PartialOrd for DesignNode {
     fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
-        match self.identity.cmp(&other.identity) {
-            Ordering::Equal => self.input.partial_cmp(&other.input),
-            different => Some(different),
-        }
+        (&self.identity, &self.input).partial_cmp(&(&other.identity, &other.input))
     }
 }
