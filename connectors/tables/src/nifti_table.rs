@@ -17,7 +17,7 @@ use datafusion::physical_plan::ExecutionPlan;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::{collections::HashMap, fmt::Write};
 use voxelflow_dataset::Ledger;
-use voxelflow_stage::{Atlas as AtlasOrigin, Grid, Options, RunFiles};
+use voxelflow_stage::{Atlas as AtlasOrigin, Grid, Options, RunFiles, look_at_runs};
 use voxelflow_storage::Stamp;
 
 /// Images as rows, one for each voxel of the mask: nine key columns and `series`, sorted by voxel, one
@@ -127,9 +127,12 @@ impl NiftiTable {
         };
         let space = Space::of(&options.volumes, first, &stores)?;
         others.iter().try_for_each(|image| image.must_fit(first, space.resampled))?;
-        for (image, mask) in images.iter().filter_map(|image| Some((image, image.mask.as_ref()?))) {
-            Mask::check(mask, image, &space, &stores)?;
-        }
+        look_at_runs(images.len(), |number| {
+            let image = &images[number];
+            image.mask.as_ref().map_or(Ok(()), |mask| Mask::check(mask, image, &space, &stores))
+        })
+        .into_iter()
+        .collect::<Result<()>>()?;
         let file_mask = match &mask {
             MaskChoice::File(path) => Some(Arc::new(Mask::from_file(path, first, &space, &stores)?)),
             MaskChoice::Auto | MaskChoice::Everything | MaskChoice::Brain => None,
