@@ -1,11 +1,20 @@
 //! Publishing a local file whole: it is written under a temporary name in the same folder and renamed
 //! when it is complete, so a reader sees the old file, the new one, or none.
+//!
+//! A writer that was killed leaves its temporary file. A living one holds a lock on its own, so the next writer of the
+//! same name can tell them apart and removes what nobody writes any more.
 
 use crate::{Error, Result};
-use std::fs::Permissions;
+use std::ffi::OsStr;
+use std::fs::{File, Permissions, TryLockError};
 use std::io::{self, BufWriter, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 use tempfile::{Builder, NamedTempFile};
+
+/// What the names of temporary files end with.
+const SUFFIX: &str = ".partial";
+/// Letters between a name and [`SUFFIX`].
+const RANDOM: usize = 6;
 
 /// A file that appears under its name on [`AtomicFile::commit`] and leaves nothing when dropped before.
 #[derive(Debug)]
@@ -33,15 +42,8 @@ impl AtomicFile {
             _ => Path::new("."),
         };
         std::fs::create_dir_all(folder).map_err(failed)?;
-        let mut prefix = std::ffi::OsString::from(".");
-        prefix.push(name);
-        let mut builder = Builder::new();
-        builder.prefix(&prefix).suffix(".partial");
-        #[cfg(unix)]
-        let permissions = <Permissions as std::os::unix::fs::PermissionsExt>::from_mode(0o666);
-        #[cfg(unix)]
-        builder.permissions(permissions);
-        let file = builder.tempfile_in(folder).map_err(failed)?;
+        remove_left_behind(folder, name);
+        let file = locked_in(folder, name).map_err(failed)?;
         Ok(Self { file: BufWriter::with_capacity(1 << 18, file), path })
     }
 
@@ -68,6 +70,54 @@ impl AtomicFile {
         file.persist(&path).map_err(|e| failed(e.error))?;
         Ok(path)
     }
+}
+
+/// A temporary file for `name` with this process's lock on it.
+fn locked_in(folder: &Path, name: &OsStr) -> io::Result<NamedTempFile> {
+    let mut prefix = std::ffi::OsString::from(".");
+    prefix.push(name);
+    let mut builder = Builder::new();
+    builder.prefix(&prefix).suffix(SUFFIX).rand_bytes(RANDOM);
+    #[cfg(unix)]
+    let permissions = <Permissions as std::os::unix::fs::PermissionsExt>::from_mode(0o666);
+    #[cfg(unix)]
+    builder.permissions(permissions);
+    loop {
+        let file = builder.tempfile_in(folder)?;
+        match file.as_file().try_lock() {
+            // Between its making and its lock another writer may have taken it for one that was left behind.
+            Ok(()) if file.path().exists() => return Ok(file),
+            Ok(()) | Err(TryLockError::WouldBlock) => {}
+            // A file system without locks: nothing is swept there either.
+            Err(TryLockError::Error(_)) => return Ok(file),
+        }
+    }
+}
+
+/// Removes temporary files for `name` that no process writes. What cannot be looked at or removed stays: it is in
+/// nobody's way.
+fn remove_left_behind(folder: &Path, name: &OsStr) {
+    let Some(name) = name.to_str() else { return };
+    let Ok(entries) = folder.read_dir() else { return };
+    for entry in entries.flatten() {
+        if !entry.file_name().to_str().is_some_and(|file| is_temporary_of(file, name)) {
+            continue;
+        }
+        // The lock is held until the file is gone, so its writer, if it only just made it, makes another.
+        if let Ok(file) = File::open(entry.path())
+            && file.try_lock().is_ok()
+        {
+            let _ = std::fs::remove_file(entry.path());
+        }
+    }
+}
+
+fn is_temporary_of(file: &str, name: &str) -> bool {
+    let random = file
+        .strip_prefix('.')
+        .and_then(|rest| rest.strip_prefix(name))
+        .and_then(|rest| rest.strip_suffix(SUFFIX));
+    random.is_some_and(|random| random.len() == RANDOM && random.bytes().all(|b| b.is_ascii_alphanumeric()))
 }
 
 impl Write for AtomicFile {
@@ -125,6 +175,31 @@ mod tests {
         file.write_all(b"new").unwrap();
         drop(file);
         assert_eq!(std::fs::read(&path).unwrap(), b"old");
+        assert_eq!(names(folder.path()), ["a.bin"]);
+    }
+
+    #[test]
+    fn what_a_killed_writer_left_is_removed_by_the_next() {
+        let folder = tempfile::tempdir().unwrap();
+        for left in [".a.binX1y2Z3.partial", ".a.bin.partial", ".a.binX1y2Z3.partia", ".b.binX1y2Z3.partial"]
+        {
+            std::fs::write(folder.path().join(left), b"half").unwrap();
+        }
+        publish(folder.path().join("a.bin"), b"whole").unwrap();
+        let mut left = names(folder.path());
+        left.sort();
+        assert_eq!(left, [".a.bin.partial", ".a.binX1y2Z3.partia", ".b.binX1y2Z3.partial", "a.bin"]);
+    }
+
+    #[test]
+    fn what_another_writes_is_let_be() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a.bin");
+        let mut first = AtomicFile::create(&path).unwrap();
+        first.write_all(b"first").unwrap();
+        publish(&path, b"second").unwrap();
+        first.commit().unwrap();
+        assert_eq!(std::fs::read(&path).unwrap(), b"first");
         assert_eq!(names(folder.path()), ["a.bin"]);
     }
 
