@@ -5,7 +5,7 @@ use crate::{
     processes::wait_for,
     program::{files_below, program, voxelflow},
 };
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
 use serde_json::Value;
 use std::{
     collections::{BTreeMap, hash_map::RandomState},
@@ -229,6 +229,9 @@ fn a_writer_that_lives_is_let_be() {
     let pid = Pid::from_child(&child);
     wait_for("an image that is finished", || (import.finished("out") > 0).then_some(()));
     kill_process(pid, Signal::STOP).unwrap();
+    // A thread that is in the midst of a rename ends it first.
+    let (_, status) = waitpid(Some(pid), WaitOptions::UNTRACED).unwrap().unwrap();
+    assert!(status.stopped(), "{status:?}");
     let left = import.finished("out");
     let second = import.start("out").wait_with_output().unwrap();
     let said = String::from_utf8_lossy(&second.stderr);
