@@ -294,7 +294,7 @@ impl ModuleVisitor for Packer {
 
 /// The error of a device that could not compute or give back a result.
 pub(crate) fn device_failed(e: &dyn std::fmt::Debug) -> Error {
-    Error::Data { what: "compute device".into(), reason: format!("{e:?}") }
+    Error::Device { reason: format!("{e:?}") }
 }
 
 #[cfg(test)]

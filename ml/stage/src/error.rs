@@ -53,6 +53,12 @@ pub enum Error {
         /// What the machine says.
         reason: String,
     },
+    /// A device that computes has failed.
+    #[error("compute device: {reason}")]
+    Device {
+        /// What it says.
+        reason: String,
+    },
     /// Ranks could not agree.
     #[error(transparent)]
     Sync(#[from] voxelflow_sync::Error),
