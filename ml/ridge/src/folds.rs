@@ -36,6 +36,11 @@ impl Folds {
         Ok(Self { n_samples, folds: folds.collect() })
     }
 
+    /// Of each fold: samples that are predicted, ascending, and those besides that its fit does not see.
+    pub(crate) fn each(&self) -> impl Iterator<Item = (&[usize], &[usize])> {
+        self.folds.iter().map(|(held, besides)| (held.as_slice(), besides.as_slice()))
+    }
+
     pub(crate) fn check(&self, n_samples: usize) -> Result<()> {
         if self.n_samples != n_samples {
             return Err(Error::Samples { what: "cv", found: self.n_samples, expected: n_samples });
@@ -171,7 +176,8 @@ impl<T: Scalar> FoldRows<T> {
                 let mut sums = Sums::default();
                 let actual = y_out.col(target).iter().take(self.held.len());
                 for (y, p) in actual.zip(predicted.col(target).iter()) {
-                    sums.add(y.wide(), p.wide() + means[target]);
+                    // About the training mean, beside which predictions of a huge penalty are lost.
+                    sums.add(y.wide() - means[target], p.wide());
                 }
                 sums.score(score)
             };

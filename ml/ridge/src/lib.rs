@@ -16,19 +16,28 @@
 //!
 //! Scores agree with scikit-learn's `RidgeCV` and `KFold` searches; r, r² and R² are three things and never mixed.
 
+mod banded;
+mod ceiling;
 mod decomposition;
 mod error;
 mod folds;
 mod leave_one_out;
+mod null;
 mod ridge_cv;
 mod scalar;
 mod score;
 mod spectrum;
 mod targets;
 
+pub use banded::{
+    BandedCoefficients, BandedFit, BandedRidgeCv, BandedSettings, SplitScores, dirichlet, pearson_split,
+    r2_split, split_scores,
+};
+pub use ceiling::{NoiseCeiling, noise_ceiling};
 pub use decomposition::{Decomposition, DecompositionParts, Prepared};
 pub use error::{Error, Result};
 pub use folds::{Folds, leave_one_run_out};
+pub use null::{NullResult, NullTest, Permuted, Rearrangement, false_discovery, rearrangements};
 pub use ridge_cv::{Coefficients, CrossValidation, Evidence, RidgeCv, RidgeFit, RidgeSettings};
 pub use scalar::Scalar;
 pub use score::{Score, TargetScores, pearson, predict_scores, r2};

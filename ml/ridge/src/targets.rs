@@ -46,9 +46,19 @@ pub(crate) struct TargetBlock<T> {
 impl<T: Scalar> TargetBlock<T> {
     /// Reads and centres `range`.
     pub fn read(targets: &mut dyn Targets<T>, range: Range<usize>) -> Result<Self> {
-        let mut values = Mat::zeros(targets.samples(), range.len());
-        targets.read(range.clone(), values.as_mut())?;
-        let (mut means, mut squares) = (Vec::with_capacity(range.len()), Vec::with_capacity(range.len()));
+        Self::gather(targets, &[range])
+    }
+
+    /// Reads and centres `ranges`, one behind the other; the block's own range is from the first to the last of them.
+    pub fn gather(targets: &mut dyn Targets<T>, ranges: &[Range<usize>]) -> Result<Self> {
+        let mut values = Mat::zeros(targets.samples(), ranges.iter().map(ExactSizeIterator::len).sum());
+        let mut start = 0;
+        for range in ranges {
+            targets.read(range.clone(), values.as_mut().subcols_mut(start, range.len()))?;
+            start += range.len();
+        }
+        let range = ranges.first().map_or(0, |r| r.start)..ranges.last().map_or(0, |r| r.end);
+        let (mut means, mut squares) = (Vec::with_capacity(start), Vec::with_capacity(start));
         for column in values.col_iter_mut() {
             let (mean, square) =
                 centre(column.try_as_col_major_mut().map(|c| c.as_slice_mut()).unwrap_or(&mut []));

@@ -1,0 +1,228 @@
+//! All weights and penalties against all targets.
+
+use super::BandedSettings;
+use super::fold::{BandedFold, FoldTargets, Weighted};
+use crate::folds::cross;
+use crate::score::Sums;
+use crate::spectrum::{Spectrum, add_square, centred, gram, mirror, product, widened};
+use crate::targets::{TargetBlock, blocks, check_samples};
+use crate::{Error, Result, Scalar, Targets};
+use faer::{Mat, MatRef};
+use rayon::prelude::*;
+
+/// Features in bands, ready for targets.
+pub struct BandedRidgeCv<T> {
+    pub(super) settings: BandedSettings,
+    pub(super) x: Mat<T>,
+    pub(super) means: Vec<f64>,
+    /// `XᵀX`, where there are at least as many training samples as features.
+    pub(super) gram: Option<Mat<f64>>,
+    /// `XXᵀ` of every band, where features outnumber samples.
+    kernels: Vec<Mat<f64>>,
+    folds: Vec<BandedFold<T>>,
+}
+
+/// The weights and penalties that were chosen.
+#[derive(Clone, Debug, PartialEq)]
+pub struct BandedFit {
+    /// Position in [`BandedSettings::gammas`] of each target's weights; `None` for a target that cannot be fitted.
+    pub gammas: Vec<Option<usize>>,
+    /// Of each target. NaN for one that cannot be fitted. himalaya's `deltas_` are `ln(γ / α)`.
+    pub alphas: Vec<f64>,
+    /// The mean score over folds of what was chosen for each target; NaN for one that cannot be fitted.
+    pub scores: Vec<f64>,
+    /// For each γ the mean, over targets that can be fitted, of the best score.
+    pub mean_scores: Vec<f64>,
+    /// Targets that are constant, or have NaN or infinity.
+    pub unfit: Vec<usize>,
+}
+
+/// The best so far of every target.
+struct Best {
+    gammas: Vec<Option<usize>>,
+    alphas: Vec<f64>,
+    scores: Vec<f64>,
+}
+
+impl<T: Scalar> BandedRidgeCv<T> {
+    /// Makes what all weights share of the features `x`, `[n_samples, n_features]`.
+    ///
+    /// # Errors
+    /// Features that are not finite; settings out of range; penalties too small for these features.
+    pub fn new(x: MatRef<'_, T>, settings: BandedSettings) -> Result<Self> {
+        if x.nrows() < 3 || x.ncols() == 0 {
+            let reason = format!(
+                "{} samples of {} features; three samples of one are the least",
+                x.nrows(),
+                x.ncols()
+            );
+            return Err(Error::Setting { option: "features", reason });
+        }
+        settings.validate(x.ncols())?;
+        settings.folds.check(x.nrows())?;
+        let (x, means) = centred(x)?;
+        let n_train =
+            settings.folds.each().map(|(held, besides)| x.nrows() - held.len() - besides.len()).min();
+        let (mut whole, mut kernels) = (None, Vec::new());
+        if n_train.unwrap_or(0) < x.ncols() {
+            // The kernel of samples amplifies no rounding of targets, so that every penalty over 0 is sound.
+            kernels = band_kernels(x.as_ref(), &settings.bands);
+        } else {
+            let gram = gram(x.as_ref());
+            // No weight over 1 makes a penalty of a band smaller than this one.
+            Spectrum::<T>::of_gram(&gram)?.check(&settings.alphas)?;
+            whole = Some(gram);
+        }
+        let folds = BandedFold::all(x.as_ref(), whole.as_ref(), &settings.folds);
+        Ok(Self { settings, x, means, gram: whole, kernels, folds })
+    }
+
+    /// Chooses weights and penalties, reading all targets once for every [`BandedSettings::gammas_at_once`] weights.
+    ///
+    /// # Errors
+    /// Targets that cannot be read or have another number of samples.
+    pub fn choose(&self, targets: &mut dyn Targets<T>) -> Result<BandedFit> {
+        check_samples(targets, self.x.nrows())?;
+        let (count, settings) = (targets.count(), &self.settings);
+        let mut best = Best {
+            gammas: vec![None; count],
+            alphas: vec![f64::NAN; count],
+            scores: vec![f64::NEG_INFINITY; count],
+        };
+        let (mut unfit, mut mean_scores) = (Vec::new(), Vec::new());
+        for gammas in blocks(settings.gammas.len(), settings.gammas_at_once) {
+            let weighted: Vec<Vec<Weighted<T>>> =
+                gammas.clone().map(|at| self.weighted(&settings.gammas[at])).collect::<Result<_>>()?;
+            unfit.clear();
+            // One penalty for all is known once all targets have been seen: scores are kept until then.
+            let mut scores: Vec<Vec<Vec<f64>>> = vec![vec![Vec::new(); settings.alphas.len()]; gammas.len()];
+            let mut sums = vec![0.0; gammas.len()];
+            for range in blocks(count, settings.block) {
+                let block = TargetBlock::read(targets, range.clone())?;
+                unfit.extend(
+                    range.clone().zip(&block.squares).filter(|(_, s)| **s == 0.0).map(|(target, _)| target),
+                );
+                let parts = self.parts(&block);
+                for (at, folds) in weighted.iter().enumerate() {
+                    let own = self.scores(folds, &parts, block.values.ncols());
+                    if settings.alpha_per_target {
+                        sums[at] +=
+                            best.update(gammas.start + at, range.start, &own, settings, None, &block.squares);
+                    } else {
+                        scores[at].iter_mut().zip(own).for_each(|(all, own)| all.extend(own));
+                    }
+                }
+            }
+            if !settings.alpha_per_target {
+                let mut fit = vec![1.0; count];
+                unfit.iter().for_each(|target| fit[*target] = 0.0);
+                for (at, own) in scores.iter().enumerate() {
+                    let mean = own
+                        .iter()
+                        .map(|own| own.iter().zip(&fit).filter(|(_, f)| **f > 0.0).map(|(s, _)| s).sum());
+                    let shared = largest(&mean.collect::<Vec<f64>>(), &settings.alphas);
+                    sums[at] = best.update(gammas.start + at, 0, own, settings, Some(shared), &fit);
+                }
+            }
+            let fitted = (count - unfit.len()).max(1) as f64;
+            mean_scores.extend(sums.into_iter().map(|sum| sum / fitted));
+        }
+        for target in &unfit {
+            best.scores[*target] = f64::NAN;
+        }
+        Ok(BandedFit { gammas: best.gammas, alphas: best.alphas, scores: best.scores, mean_scores, unfit })
+    }
+
+    /// `Σ γ K` over bands.
+    pub(super) fn kernel(&self, gamma: &[f64]) -> Option<Mat<f64>> {
+        let first = self.kernels.first()?;
+        let weighted =
+            |i, j| self.kernels.iter().zip(gamma).map(|(k, g): (&Mat<f64>, _)| k[(i, j)] * g).sum();
+        Some(Mat::from_fn(first.nrows(), first.ncols(), weighted))
+    }
+
+    fn weighted(&self, gamma: &[f64]) -> Result<Vec<Weighted<T>>> {
+        let (scales, kernel) = (self.settings.scales(gamma), self.kernel(gamma));
+        self.folds.iter().map(|fold| fold.weighted(&scales, kernel.as_ref())).collect()
+    }
+
+    fn parts(&self, block: &TargetBlock<T>) -> Vec<FoldTargets<T>> {
+        let xy = self.gram.as_ref().map(|_| cross(self.x.as_ref(), block));
+        self.folds.iter().map(|fold| fold.targets(block.values.as_ref(), xy.as_ref())).collect()
+    }
+
+    /// Mean scores over folds, `[n_alphas][n_targets]`, under one γ.
+    fn scores(&self, folds: &[Weighted<T>], parts: &[FoldTargets<T>], count: usize) -> Vec<Vec<f64>> {
+        let settings = &self.settings;
+        let mut mean = vec![vec![0.0; count]; settings.alphas.len()];
+        for (fold, part) in folds.iter().zip(parts) {
+            let m = product(fold.right.transpose(), part.statistic.as_ref());
+            for (alpha, mean) in settings.alphas.iter().zip(&mut mean) {
+                // The smaller side is shrunk: held samples are fewer than targets.
+                let shrink: Vec<f64> = fold.values.iter().map(|value| 1.0 / (value + alpha)).collect();
+                let left: Mat<T> = Mat::from_fn(fold.left.nrows(), fold.left.ncols(), |i, j| {
+                    T::of(fold.left[(i, j)].wide() * shrink[j])
+                });
+                let predicted = product(left.as_ref(), m.as_ref());
+                mean.par_iter_mut().enumerate().for_each(|(target, mean)| {
+                    let mut sums = Sums::default();
+                    let pairs = part.held.col(target).iter().zip(predicted.col(target).iter());
+                    pairs.for_each(|(y, p)| sums.add(y.wide(), p.wide()));
+                    *mean += sums.score(settings.score) / folds.len() as f64;
+                });
+            }
+        }
+        mean
+    }
+}
+
+impl Best {
+    /// Takes what is better under `gamma`; gives the sum of the scores of targets that can be fitted (`squares` over 0).
+    fn update(
+        &mut self,
+        gamma: usize,
+        start: usize,
+        scores: &[Vec<f64>],
+        settings: &BandedSettings,
+        shared: Option<usize>,
+        squares: &[f64],
+    ) -> f64 {
+        let mut sum = 0.0;
+        for (j, _) in squares.iter().enumerate().filter(|(_, square)| **square > 0.0) {
+            let own: Vec<f64> = scores.iter().map(|alpha| alpha[j]).collect();
+            let alpha = shared.unwrap_or_else(|| largest(&own, &settings.alphas));
+            let (score, target) = (own[alpha], start + j);
+            sum += score;
+            if score > self.scores[target] + f64::EPSILON {
+                self.scores[target] = score;
+                self.gammas[target] = Some(gamma);
+                self.alphas[target] = settings.alphas[alpha];
+            }
+        }
+        sum
+    }
+}
+
+/// Position of the largest score; of equal ones that of the largest penalty. NaN is none.
+fn largest(scores: &[f64], alphas: &[f64]) -> usize {
+    let mut at = 0;
+    for i in 1..scores.len() {
+        let tie = scores[i] == scores[at] && alphas[i] > alphas[at];
+        if scores[i] > scores[at] || tie || (scores[at].is_nan() && !scores[i].is_nan()) {
+            at = i;
+        }
+    }
+    at
+}
+
+fn band_kernels<T: Scalar>(x: MatRef<'_, T>, bands: &[usize]) -> Vec<Mat<f64>> {
+    let mut start = 0;
+    let kernel = |size: &usize| {
+        let mut kernel = Mat::zeros(x.nrows(), x.nrows());
+        add_square(&mut kernel, widened(x.subcols(start, *size)).as_ref());
+        mirror(&mut kernel);
+        start += size;
+        kernel
+    };
+    bands.iter().map(kernel).collect()
+}
