@@ -2,7 +2,8 @@
 //!
 //! ```text
 //!   Card ── context, streams, cuBLAS ──► operations ──► Autoencoder: forward, backward, update
-//!     └──── kernels.cu ─ NVRTC ─ cache folder
+//!     ├──── kernels.cu ─ NVRTC ─ cache folder
+//!     └──── matrix (cuSOLVER), regression ──► streamed ridge
 //! ```
 //! Nothing of CUDA is needed to compile this crate: the driver and its libraries are opened when a card is first asked
 //! for. A machine that lacks them gives an [`Error`] that says what is missing ([`Error::is_input`]).
@@ -16,9 +17,11 @@ mod error;
 mod kernels;
 mod launch;
 mod libraries;
+pub mod matrix;
 mod memory;
 mod pinned;
 mod product;
+pub mod regression;
 
 pub use autoencoder::{Activation, Autoencoder, AutoencoderShape, Measured, Rates, Rule};
 pub use card::Card;

@@ -3,7 +3,7 @@
 /// The result of this crate's functions.
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// Faults of a regression. All are the input's.
+/// Faults of a regression. All are the input's, but a [`Error::Device`] that fails.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -65,5 +65,13 @@ pub enum Error {
         to: usize,
         /// Why.
         reason: String,
+    },
+    /// A card that was asked for and cannot be had, or fails.
+    #[error("{reason}")]
+    Device {
+        /// What is wrong, and what to do.
+        reason: String,
+        /// What was asked for is at fault, not the card.
+        input: bool,
     },
 }

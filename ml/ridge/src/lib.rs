@@ -27,6 +27,7 @@ mod ridge_cv;
 mod scalar;
 mod score;
 mod spectrum;
+mod streamed;
 mod targets;
 
 pub use banded::{
@@ -41,4 +42,5 @@ pub use null::{NullResult, NullTest, Permuted, Rearrangement, false_discovery, r
 pub use ridge_cv::{Coefficients, CrossValidation, Evidence, RidgeCv, RidgeFit, RidgeSettings};
 pub use scalar::Scalar;
 pub use score::{Score, TargetScores, pearson, predict_scores, r2};
+pub use streamed::{CardPlan, CardRates, HeldOut, Step, StreamShape, StreamedRidge};
 pub use targets::Targets;

@@ -293,7 +293,7 @@ pub(crate) fn validate<T>(x: MatRef<'_, T>, settings: &RidgeSettings) -> Result<
 }
 
 /// Position of the largest score, the first of equal ones; NaN is none.
-fn best(scores: &[f64]) -> usize {
+pub(crate) fn best(scores: &[f64]) -> usize {
     let mut at = 0;
     for (i, score) in scores.iter().enumerate() {
         if *score > scores[at] || (scores[at].is_nan() && !score.is_nan()) {
@@ -308,7 +308,7 @@ fn unfit_of<T>(block: &TargetBlock<T>) -> impl Iterator<Item = usize> + '_ {
     block.squares.iter().enumerate().filter(|(_, square)| **square == 0.0).map(move |(j, _)| start + j)
 }
 
-fn with_nan(mut values: Vec<f64>, unfit: &[usize]) -> Vec<f64> {
+pub(crate) fn with_nan(mut values: Vec<f64>, unfit: &[usize]) -> Vec<f64> {
     unfit.iter().for_each(|target| values[*target] = f64::NAN);
     values
 }

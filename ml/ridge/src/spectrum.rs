@@ -112,20 +112,27 @@ impl<T: Scalar> Spectrum<T> {
     /// # Errors
     /// [`Error::Condition`].
     pub fn check(&self, alphas: &[f64]) -> Result<()> {
-        let largest = self.values.last().copied().unwrap_or(0.0);
-        // Directions that are not listed have λ = 0, but targets have no part in them.
-        let least =
-            if self.wide { largest * T::EPSILON } else { self.values.first().copied().unwrap_or(0.0) };
-        let most = 1e-3 / T::EPSILON;
-        for alpha in alphas {
-            let condition = (largest + alpha) / (least + alpha);
-            if condition > most {
-                let smallest = (largest - most * least) / (most - 1.0);
-                return Err(Error::Condition { alpha: *alpha, condition, smallest });
-            }
-        }
-        Ok(())
+        check_condition(&self.values, self.wide, T::EPSILON, alphas)
     }
+}
+
+/// Refuses penalties with which less than three digits would be right, of products whose numbers are `epsilon` apart.
+///
+/// # Errors
+/// [`Error::Condition`].
+pub(crate) fn check_condition(values: &[f64], wide: bool, epsilon: f64, alphas: &[f64]) -> Result<()> {
+    let largest = values.last().copied().unwrap_or(0.0);
+    // Directions that are not listed have λ = 0, but targets have no part in them.
+    let least = if wide { largest * epsilon } else { values.first().copied().unwrap_or(0.0) };
+    let most = 1e-3 / epsilon;
+    for alpha in alphas {
+        let condition = (largest + alpha) / (least + alpha);
+        if condition > most {
+            let smallest = (largest - most * least) / (most - 1.0);
+            return Err(Error::Condition { alpha: *alpha, condition, smallest });
+        }
+    }
+    Ok(())
 }
 
 /// `XᵀX` in `f64`.

@@ -1,0 +1,555 @@
+//! What streamed ridge does on a card between its products: one function a kernel of `regression.cu`, and blocks of
+//! targets that are copied while others are worked on.
+//!
+//! All is on the card's computing stream but copies of blocks, which events order.
+
+use crate::matrix::Matrix;
+use crate::{Card, During, Error, Result, cache_folder, kernels};
+use cudarc::{
+    driver::{
+        CudaEvent, CudaModule, CudaSlice, DevicePtr, DeviceRepr, LaunchConfig, PinnedHostSlice,
+        PushKernelArg, ValidAsZeroBits, result, sys::CUevent_flags,
+    },
+    nvrtc::Ptx,
+};
+use std::{ops::Range, sync::Arc};
+
+const SOURCE: &str = include_str!("regression.cu");
+/// Threads of a block that goes through a column.
+const COLUMN_THREADS: u32 = 512;
+/// Threads of a block of rows, or of values.
+const THREADS: u32 = 128;
+
+/// A number that targets may be of on this machine.
+pub trait HostNumber: DeviceRepr + ValidAsZeroBits + Copy + Default + Send + 'static {
+    /// At the end of the names of kernels for it.
+    const SUFFIX: &'static str;
+    /// The distance from 1 to the next number.
+    const EPSILON: f64;
+}
+
+impl HostNumber for f32 {
+    const SUFFIX: &'static str = "f32";
+    const EPSILON: f64 = f32::EPSILON as f64;
+}
+
+impl HostNumber for f64 {
+    const SUFFIX: &'static str = "f64";
+    const EPSILON: f64 = f64::EPSILON;
+}
+
+/// Memory of this machine that a card copies from at full speed.
+#[derive(Debug)]
+pub struct PinnedBlock<T>(PinnedHostSlice<T>);
+
+impl<T: HostNumber> PinnedBlock<T> {
+    /// Room for `len` numbers, all zero.
+    ///
+    /// # Errors
+    /// A machine that has not so much memory to lock.
+    pub fn zeros(card: &Card, len: usize) -> Result<Self> {
+        // SAFETY: all of it is written below, before it is read.
+        let mut memory = unsafe { card.context().alloc_pinned_with_flags(len.max(1), 0) }
+            .during("locking this machine's memory")?;
+        memory.as_mut_slice().during("locking this machine's memory")?.fill(T::default());
+        Ok(Self(memory))
+    }
+
+    /// All of it.
+    ///
+    /// # Errors
+    /// A card that fails.
+    pub fn values(&mut self) -> Result<&mut [T]> {
+        self.0.as_mut_slice().during("this machine's memory")
+    }
+}
+
+/// Numbers on a card.
+#[derive(Debug)]
+pub struct Numbers<T>(CudaSlice<T>);
+
+impl<T: HostNumber> Numbers<T> {
+    /// All zero.
+    ///
+    /// # Errors
+    /// A card without room for them.
+    pub fn zeros(card: &Card, len: usize, what: &'static str) -> Result<Self> {
+        card.zeros(len, what).map(Self)
+    }
+
+    /// A copy of `values`.
+    ///
+    /// # Errors
+    /// A card without room for them, or that fails.
+    pub fn of(card: &Card, values: &[T], what: &'static str) -> Result<Self> {
+        let mut numbers = Self::zeros(card, values.len(), what)?;
+        card.stream().memcpy_htod(values, &mut numbers.0.slice_mut(..values.len())).during(what)?;
+        card.wait()?;
+        Ok(numbers)
+    }
+
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// True if there are none.
+    pub fn is_empty(&self) -> bool {
+        self.0.len() == 0
+    }
+
+    /// Waits for the card, and gives those of `range`.
+    ///
+    /// # Errors
+    /// A range that is not there; a card that fails.
+    pub fn get(&self, card: &Card, range: Range<usize>) -> Result<Vec<T>> {
+        let Some(some) = self.0.try_slice(range.clone()) else {
+            return short("numbers on the card", self.len(), range.end);
+        };
+        let mut values = vec![T::default(); range.len()];
+        card.stream().memcpy_dtoh(&some, &mut values).during("copying from the card")?;
+        card.wait()?;
+        Ok(values)
+    }
+
+    /// Waits for the card, and fills `into` with the first of them.
+    ///
+    /// # Errors
+    /// Fewer than `into` has; a card that fails.
+    pub fn copy_to(&self, card: &Card, into: &mut [T]) -> Result<()> {
+        let enough = self.0.try_slice(..into.len());
+        let Some(first) = enough else { return short("numbers on the card", self.len(), into.len()) };
+        card.stream().memcpy_dtoh(&first, into).during("copying from the card")?;
+        card.wait()
+    }
+
+    fn at(&self, card: &Card, index: usize) -> u64 {
+        self.0.device_ptr(card.stream()).0 + (index * size_of::<T>()) as u64
+    }
+}
+
+fn short<T>(what: &'static str, found: usize, needed: usize) -> Result<T> {
+    Err(Error::Shape { what, reason: format!("there are {found}, {needed} are needed") })
+}
+
+/// Two places on the card that blocks are copied to in turn, while the block before is worked on.
+#[derive(Debug)]
+pub struct Blocks<T> {
+    places: [Numbers<T>; 2],
+    /// Recorded when the block in a place is no longer needed.
+    free: [CudaEvent; 2],
+    next: usize,
+    /// Begin and end of the work on each block.
+    work: Vec<(CudaEvent, Option<CudaEvent>)>,
+}
+
+impl<T: HostNumber> Blocks<T> {
+    /// For blocks of at most `len` numbers.
+    ///
+    /// # Errors
+    /// A card without room for them.
+    pub fn new(card: &Card, len: usize) -> Result<Self> {
+        let place = || Numbers::zeros(card, len, "blocks of targets");
+        let event = || card.stream().record_event(None).during("an event");
+        Ok(Self { places: [place()?, place()?], free: [event()?, event()?], next: 0, work: Vec::new() })
+    }
+
+    /// Copies `values`, page-locked ones best, to the place that has been free longest; work that follows waits for them,
+    /// and is counted from then on. It returns when they are copied.
+    ///
+    /// # Errors
+    /// More values than there is room for; a card that fails.
+    pub fn copy(&mut self, card: &Card, values: &[T]) -> Result<&Numbers<T>> {
+        const WHAT: &str = "copying targets to the card";
+        let (at, copies) = (self.next, card.copies());
+        if self.places[at].len() < values.len() {
+            return short(WHAT, self.places[at].len(), values.len());
+        }
+        self.next = 1 - at;
+        copies.wait(&self.free[at]).during(WHAT)?;
+        card.context().bind_to_thread().during(WHAT)?;
+        // SAFETY: the place is large enough and free, and `values` is waited for below.
+        unsafe { result::memcpy_htod_async(self.places[at].at(card, 0), values, copies.cu_stream()) }
+            .during(WHAT)?;
+        let copied = copies.record_event(None).during(WHAT)?;
+        card.stream().wait(&copied).during(WHAT)?;
+        let begin = card.stream().record_event(Some(CUevent_flags::CU_EVENT_DEFAULT)).during(WHAT)?;
+        self.work.push((begin, None));
+        copied.synchronize().during(WHAT)?;
+        Ok(&self.places[at])
+    }
+
+    /// The block that was copied last is needed no longer once what was asked for so far is done.
+    ///
+    /// # Errors
+    /// A card that fails.
+    pub fn release(&mut self, card: &Card) -> Result<()> {
+        self.free[1 - self.next].record(card.stream()).during("an event")
+    }
+
+    /// All work on the block that was copied last has been asked for.
+    ///
+    /// # Errors
+    /// A card that fails.
+    pub fn done(&mut self, card: &Card) -> Result<()> {
+        let end = card.stream().record_event(Some(CUevent_flags::CU_EVENT_DEFAULT)).during("an event")?;
+        if let Some(last) = self.work.last_mut() {
+            last.1 = Some(end);
+        }
+        Ok(())
+    }
+
+    /// Waits for all work; gives the seconds that it took, without those between.
+    ///
+    /// # Errors
+    /// A card that fails.
+    pub fn finish(&mut self, card: &Card) -> Result<f64> {
+        card.wait()?;
+        let mut seconds = 0.0;
+        for (begin, end) in self.work.drain(..) {
+            if let Some(end) = end {
+                seconds += f64::from(begin.elapsed_ms(&end).during("an event")?) / 1e3;
+            }
+        }
+        Ok(seconds)
+    }
+}
+
+/// What centring finds out about columns.
+#[derive(Debug)]
+pub struct Columns {
+    /// Means; not finite where a value is not.
+    pub means: Numbers<f64>,
+    /// `Σ (v − mean)²`; zero where a column is constant or not finite, and has become zero.
+    pub squares: Numbers<f64>,
+    /// What columns were multiplied with.
+    pub scales: Numbers<f64>,
+}
+
+impl Columns {
+    /// For `count` columns.
+    ///
+    /// # Errors
+    /// A card without room for them.
+    pub fn zeros(card: &Card, count: usize) -> Result<Self> {
+        let zeros = || Numbers::zeros(card, count, "means");
+        Ok(Self { means: zeros()?, squares: zeros()?, scales: zeros()? })
+    }
+}
+
+/// The kernels of streamed ridge on a card.
+#[derive(Debug)]
+pub struct Kernels {
+    card: Arc<Card>,
+    module: Arc<CudaModule>,
+}
+
+/// What squared errors of leave-one-out follow from, by row.
+#[derive(Clone, Copy, Debug)]
+pub struct RowErrors<'a> {
+    /// Features in the spectrum's basis.
+    pub z: &'a Matrix,
+    /// `Z D S D` of the rows that are asked for, at its beginning.
+    pub outer: &'a Matrix,
+    /// `Σ Y·Mᵀ`.
+    pub cross: &'a Matrix,
+    /// `Σ y²`.
+    pub squares: &'a Numbers<f64>,
+    /// One less the leverage.
+    pub kept: &'a Numbers<f64>,
+    /// Eigenvalues.
+    pub lambdas: &'a Numbers<f64>,
+    /// The penalty.
+    pub alpha: f64,
+}
+
+/// An argument of a kernel.
+#[derive(Clone, Copy)]
+enum Of {
+    At(u64),
+    Long(usize),
+    Int(i32),
+    Double(f64),
+}
+
+impl Kernels {
+    /// Compiles them, or finds them compiled.
+    ///
+    /// # Errors
+    /// No NVRTC on this machine; a card that fails.
+    pub fn load(card: Arc<Card>) -> Result<Self> {
+        let image = kernels::compiled(SOURCE, card.capability(), cache_folder().as_deref())?;
+        let module = card.context().load_module(Ptx::from_binary(image)).during("loading kernels")?;
+        Ok(Self { card, module })
+    }
+
+    /// The card.
+    pub fn card(&self) -> &Card {
+        &self.card
+    }
+
+    /// # Safety
+    /// Arguments must be those of the kernel, and what they point to must be large enough.
+    unsafe fn launch(&self, name: &str, blocks: usize, threads: u32, arguments: &[Of]) -> Result<()> {
+        const WHAT: &str = "a kernel of ridge";
+        let Ok(blocks) = u32::try_from(blocks) else {
+            return Err(Error::Shape { what: WHAT, reason: format!("{blocks} blocks are too many") });
+        };
+        if blocks == 0 {
+            return Ok(());
+        }
+        let function = self.module.load_function(name).during(WHAT)?;
+        let longs: Vec<i64> =
+            arguments.iter().map(|a| if let Of::Long(v) = a { *v as i64 } else { 0 }).collect();
+        let mut launch = self.card.stream().launch_builder(&function);
+        for (argument, long) in arguments.iter().zip(&longs) {
+            match argument {
+                Of::At(address) => launch.arg(address),
+                Of::Long(_) => launch.arg(long),
+                Of::Int(value) => launch.arg(value),
+                Of::Double(value) => launch.arg(value),
+            };
+        }
+        let shape =
+            LaunchConfig { grid_dim: (blocks, 1, 1), block_dim: (threads, 1, 1), shared_mem_bytes: 0 };
+        // SAFETY: the caller's word.
+        unsafe { launch.launch(shape) }.during(WHAT).map(|_| ())
+    }
+
+    fn whole(&self, matrix: &Matrix) -> Of {
+        Of::At(matrix.column(&self.card, 0))
+    }
+
+    fn at<T: HostNumber>(&self, numbers: &Numbers<T>, index: usize) -> Of {
+        Of::At(numbers.at(&self.card, index))
+    }
+
+    /// Centres `columns` of `from`, `[into.rows, columns]`, into the first columns of `into` from `to` on; what is found
+    /// goes to `found` from `at` on. `by_variance`: they are divided by the root of their sums of squares. A column whose
+    /// values differ by less than `epsilon` of the largest counts as constant.
+    ///
+    /// # Errors
+    /// More columns than there is room for; a card that fails.
+    #[allow(clippy::too_many_arguments)] // four of them say where
+    pub fn centre<T: HostNumber>(
+        &self,
+        from: &Numbers<T>,
+        columns: usize,
+        (into, to): (&mut Matrix, usize),
+        (found, at): (&mut Columns, usize),
+        by_variance: bool,
+        epsilon: f64,
+    ) -> Result<()> {
+        let rows = into.rows();
+        if from.len() < rows * columns || into.columns() < to + columns || found.means.len() < at + columns {
+            return short(
+                "columns to centre",
+                into.columns().min(found.means.len()),
+                columns.max(to).max(at),
+            );
+        }
+        let arguments = [
+            self.at(from, 0),
+            Of::At(into.column(&self.card, to)),
+            Of::Long(rows),
+            self.at(&found.means, at),
+            self.at(&found.squares, at),
+            self.at(&found.scales, at),
+            Of::Int(i32::from(by_variance)),
+            Of::Double(epsilon),
+        ];
+        // SAFETY: sizes were checked.
+        unsafe { self.launch(&format!("centre_{}", T::SUFFIX), columns, COLUMN_THREADS, &arguments) }
+    }
+
+    /// `into *= scales`, column by column.
+    ///
+    /// # Errors
+    /// Fewer scales than columns; a card that fails.
+    pub fn scale_columns(&self, into: &mut Matrix, scales: &Numbers<f64>) -> Result<()> {
+        if scales.len() < into.columns() {
+            return short("scales", scales.len(), into.columns());
+        }
+        let (rows, columns) = (into.rows(), into.columns());
+        let arguments = [self.whole(into), self.at(scales, 0), Of::Long(rows), Of::Long(columns)];
+        // SAFETY: sizes were checked.
+        unsafe { self.each("scale_columns", rows * columns, &arguments) }
+    }
+
+    /// Waits for the card, and gives the first `columns` of a matrix, column by column, as numbers of this machine.
+    ///
+    /// # Errors
+    /// A `scratch` with less room; a card that fails.
+    pub fn to_host<T: HostNumber>(
+        &self,
+        from: &Matrix,
+        columns: usize,
+        scratch: &mut Numbers<T>,
+        into: &mut [T],
+    ) -> Result<()> {
+        let count = from.rows() * columns;
+        if from.columns() < columns || scratch.len() < count || into.len() != count {
+            return short("columns to copy", from.columns().min(scratch.len()), columns);
+        }
+        let arguments = [self.whole(from), self.at(scratch, 0), Of::Long(count)];
+        // SAFETY: sizes were checked.
+        unsafe { self.each(&format!("narrow_{}", T::SUFFIX), count, &arguments) }?;
+        scratch.copy_to(&self.card, into)
+    }
+
+    /// `sums += Σ v²` of each row over the first `columns`.
+    ///
+    /// # Errors
+    /// Fewer sums than rows; a card that fails.
+    pub fn add_row_squares(&self, from: &Matrix, columns: usize, sums: &mut Numbers<f64>) -> Result<()> {
+        if sums.len() < from.rows() || from.columns() < columns {
+            return short("sums", sums.len(), from.rows());
+        }
+        let rows = from.rows();
+        let arguments = [self.whole(from), self.at(sums, 0), Of::Long(rows), Of::Long(columns)];
+        // SAFETY: sizes were checked.
+        unsafe { self.each("add_row_squares", rows, &arguments) }
+    }
+
+    /// `into = M / (λ + α)`, of the columns of M from `from` on, as many as there are `alphas`; `scales` (from `from` on)
+    /// are taken away again.
+    ///
+    /// # Errors
+    /// Shapes that do not match; a card that fails.
+    pub fn shrink(
+        &self,
+        (products, from): (&Matrix, usize),
+        lambdas: &Numbers<f64>,
+        alphas: &Numbers<f64>,
+        (scales, scales_from): (&Numbers<f64>, usize),
+        columns: usize,
+        into: &mut Matrix,
+    ) -> Result<()> {
+        let rows = products.rows();
+        let enough = products.columns() >= from + columns && scales.len() >= scales_from + columns;
+        if !enough
+            || into.rows() != rows
+            || into.columns() < columns
+            || alphas.len() < columns
+            || lambdas.len() < rows
+        {
+            return short("columns to shrink", products.columns().min(into.columns()), from + columns);
+        }
+        let arguments = [
+            Of::At(products.column(&self.card, from)),
+            self.whole(into),
+            self.at(lambdas, 0),
+            self.at(alphas, 0),
+            self.at(scales, scales_from),
+            Of::Long(rows),
+            Of::Long(columns),
+        ];
+        // SAFETY: sizes were checked.
+        unsafe { self.each("shrink", rows * columns, &arguments) }
+    }
+
+    /// `kept = 1 − 1/n − Σ z² / (λ + α)` of each row of Z.
+    ///
+    /// # Errors
+    /// Shapes that do not match; a card that fails.
+    pub fn leverages(
+        &self,
+        z: &Matrix,
+        lambdas: &Numbers<f64>,
+        alpha: f64,
+        kept: &mut Numbers<f64>,
+    ) -> Result<()> {
+        if kept.len() < z.rows() || lambdas.len() < z.columns() {
+            return short("leverages", kept.len(), z.rows());
+        }
+        let arguments = [
+            self.whole(z),
+            self.at(lambdas, 0),
+            Of::Double(alpha),
+            self.at(kept, 0),
+            Of::Long(z.rows()),
+            Of::Long(z.columns()),
+        ];
+        // SAFETY: sizes were checked.
+        unsafe { self.each("leverages", z.rows(), &arguments) }
+    }
+
+    /// `into = D S D` of the lower triangle S, `D = 1 / (λ + α)`.
+    ///
+    /// # Errors
+    /// Shapes that do not match; a card that fails.
+    pub fn between(
+        &self,
+        lower: &Matrix,
+        lambdas: &Numbers<f64>,
+        alpha: f64,
+        into: &mut Matrix,
+    ) -> Result<()> {
+        let size = lower.rows();
+        if [lower.columns(), into.rows(), into.columns()] != [size; 3] || lambdas.len() < size {
+            return short("a square", into.rows(), size);
+        }
+        let arguments =
+            [self.whole(lower), self.at(lambdas, 0), Of::Double(alpha), self.whole(into), Of::Long(size)];
+        // SAFETY: sizes were checked.
+        unsafe { self.each("between", size * size, &arguments) }
+    }
+
+    /// `errors = (squares − 2 Σ z D cross + Σ z outer) / kept²` of the rows `rows`; `outer` has just these, at its beginning.
+    ///
+    /// # Errors
+    /// Shapes that do not match; a card that fails.
+    pub fn row_errors(&self, of: RowErrors<'_>, rows: Range<usize>, errors: &mut Numbers<f64>) -> Result<()> {
+        let (n, columns) = (of.z.rows(), of.z.columns());
+        let same = of.cross.rows() == n && of.cross.columns() == columns && of.lambdas.len() >= columns;
+        let rooms = [of.squares.len(), of.kept.len(), errors.len()];
+        let fits = of.outer.rows() >= rows.len() && of.outer.columns() == columns;
+        if !same || !fits || rows.end > n || rooms.iter().any(|len| *len < n) {
+            return short("rows", n, rows.end);
+        }
+        let arguments = [
+            self.whole(of.z),
+            self.whole(of.outer),
+            self.whole(of.cross),
+            self.at(of.squares, 0),
+            self.at(of.kept, 0),
+            self.at(of.lambdas, 0),
+            Of::Double(of.alpha),
+            self.at(errors, 0),
+            Of::Long(n),
+            Of::Long(columns),
+            Of::Long(rows.start),
+            Of::Long(rows.len()),
+            Of::Long(of.outer.rows()),
+        ];
+        // SAFETY: sizes were checked.
+        unsafe { self.each("row_errors", rows.len(), &arguments) }
+    }
+
+    /// Pearson's r of each column of `actual`, `[predicted.rows, columns]`, with that of `predicted`.
+    ///
+    /// # Errors
+    /// Shapes that do not match; a card that fails.
+    pub fn correlate<T: HostNumber>(
+        &self,
+        actual: &Numbers<T>,
+        predicted: &Matrix,
+        columns: usize,
+        into: &mut Numbers<f64>,
+    ) -> Result<()> {
+        let rows = predicted.rows();
+        if actual.len() < rows * columns || predicted.columns() < columns || into.len() < columns {
+            return short("predictions", predicted.columns().min(into.len()), columns);
+        }
+        let arguments = [self.at(actual, 0), self.whole(predicted), self.at(into, 0), Of::Long(rows)];
+        // SAFETY: sizes were checked.
+        unsafe { self.launch(&format!("correlate_{}", T::SUFFIX), columns, COLUMN_THREADS, &arguments) }
+    }
+
+    /// # Safety
+    /// As of [`Self::launch`].
+    unsafe fn each(&self, name: &str, count: usize, arguments: &[Of]) -> Result<()> {
+        // SAFETY: the caller's word.
+        unsafe { self.launch(name, count.div_ceil(THREADS as usize), THREADS, arguments) }
+    }
+}

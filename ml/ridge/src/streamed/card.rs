@@ -1,0 +1,411 @@
+//! The back end on an NVIDIA card, in double precision throughout.
+//!
+//! ```text
+//!   X ─► centred ─► XᵀX ─► V, λ ─► Z = XV                                  X is dropped
+//!   Y, a block ─copy─► centred ─► M = ZᵀY ─► Σ M·Mᵀ   Σ Y·Mᵀ   Σ y²        copies run beside the products
+//!   a penalty ─► D = (λ+α)⁻¹ ─► rows of Z D ΣMMᵀ D ─► squared errors       then both sums are dropped
+//!   M, kept if it fits ─► D M ─► V D M, back to this machine               and Z_test D M beside it
+//! ```
+
+use super::backend::{Backend, Moments, Staging};
+use super::plan::StreamShape;
+use crate::spectrum::check_condition;
+use crate::targets::blocks;
+use crate::{Coefficients, Error, Result, RidgeSettings, Scalar};
+use faer::{Mat, MatRef};
+use rayon::prelude::*;
+use std::{ops::Range, sync::Arc};
+use voxelflow_cuda::{
+    Card,
+    matrix::{self, Matrix, product},
+    regression::{Blocks, Columns, HostNumber, Kernels, Numbers, PinnedBlock, RowErrors},
+};
+
+/// Bytes of features that are copied at once.
+const FEATURE_BYTES: usize = 128 << 20;
+
+/// Decomposed features on a card.
+pub(super) struct OnCard<T> {
+    kernels: Kernels,
+    n_samples: usize,
+    x_means: Vec<f64>,
+    on_card: Decomposed,
+    pass: Option<Pass<T>>,
+    held_out: Option<HeldOut>,
+}
+
+struct Decomposed {
+    /// What maps features to Z, `[n_features, n_values]`.
+    basis: Matrix,
+    z: Matrix,
+    lambdas: Numbers<f64>,
+    /// `[n_features, 1]`.
+    x_means: Matrix,
+}
+
+/// What is on the card during a pass over the targets, and after it.
+struct Pass<T> {
+    blocks: Blocks<T>,
+    by_variance: bool,
+    found: Columns,
+    /// Of the block at hand, centred.
+    y: Matrix,
+    /// `ZᵀY`, of all targets if there is room, else of a block.
+    products: Matrix,
+    keeps: bool,
+    complete: bool,
+    sums: Option<Sums>,
+    fitted: Option<Fitted<T>>,
+}
+
+struct Sums {
+    square: Matrix,
+    cross: Matrix,
+    rows: Numbers<f64>,
+}
+
+/// Room for the coefficients of a block.
+struct Fitted<T> {
+    shrunk: Matrix,
+    weights: Matrix,
+    offsets: Matrix,
+    scratch: Numbers<T>,
+    host: PinnedBlock<T>,
+    columns: usize,
+}
+
+struct HeldOut {
+    z: Matrix,
+    predicted: Matrix,
+}
+
+fn failed(error: voxelflow_cuda::Error) -> Error {
+    Error::Device { reason: error.to_string(), input: error.is_input() }
+}
+
+impl<T: Scalar + HostNumber> OnCard<T> {
+    pub fn new(card: Arc<Card>, x: MatRef<'_, T>, settings: &RidgeSettings) -> Result<Self> {
+        let kernels = Kernels::load(card).map_err(failed)?;
+        let card = kernels.card();
+        let (n, p) = (x.nrows(), x.ncols());
+        let (centred, means) = upload(&kernels, x)?;
+        let squared = |of_columns: bool| {
+            let mut square = Matrix::zeros(card, n.min(p), n.min(p), "the features' Gram matrix")?;
+            matrix::add_square(card, (centred.whole(), of_columns), &mut square)?;
+            Ok(square)
+        };
+        // Where features outnumber the samples the decomposition is of XXᵀ = UΛUᵀ, and V = XᵀU Λ^(−½).
+        let wide = n < p;
+        let mut basis = squared(!wide).map_err(failed)?;
+        let size = basis.rows();
+        let lambdas = matrix::eigen(card, &mut basis).map_err(failed)?.ok_or(Error::Eigen { size })?;
+        let lambdas: Vec<f64> = lambdas.into_iter().map(|value| value.max(0.0)).collect();
+        check_condition(&lambdas, wide, f64::EPSILON, &settings.alphas)?;
+        let decomposed = || {
+            let mut z = Matrix::zeros(card, n, size, "Z")?;
+            if wide {
+                let floor = lambdas.last().copied().unwrap_or(0.0) * n as f64 * f64::EPSILON;
+                let root = |l: &f64| if *l > floor { 1.0 / l.sqrt() } else { 0.0 };
+                let roots = Numbers::of(card, &lambdas.iter().map(root).collect::<Vec<_>>(), "eigenvalues")?;
+                let mut mapped = Matrix::zeros(card, p, size, "V")?;
+                product(card, (centred.whole(), true), (basis.whole(), false), 0.0, &mut mapped, 0..size)?;
+                kernels.scale_columns(&mut mapped, &roots)?;
+                basis = mapped;
+            }
+            product(card, (centred.whole(), false), (basis.whole(), false), 0.0, &mut z, 0..size)?;
+            let x_means = Matrix::of(card, &means, p, "means")?;
+            let on_card = Numbers::of(card, &lambdas, "eigenvalues")?;
+            card.wait()?;
+            Ok(Decomposed { basis, z, lambdas: on_card, x_means })
+        };
+        let on_card = decomposed().map_err(failed)?;
+        drop(centred);
+        Ok(Self { kernels, n_samples: n, x_means: means, on_card, pass: None, held_out: None })
+    }
+
+    /// Centres a block and multiplies it with Z; says where among the products it went.
+    fn products(&mut self, range: &Range<usize>, values: &[T]) -> voxelflow_cuda::Result<usize> {
+        let Self { kernels, on_card, pass: Some(pass), .. } = self else { return Ok(0) };
+        let card = kernels.card();
+        let to = if pass.keeps { range.start } else { 0 };
+        let found = (&mut pass.found, range.start);
+        let block = pass.blocks.copy(card, values)?;
+        let epsilon = <T as HostNumber>::EPSILON;
+        kernels.centre(block, range.len(), (&mut pass.y, 0), found, pass.by_variance, epsilon)?;
+        pass.blocks.release(card)?;
+        let y = pass.y.of_columns(0..range.len());
+        product(card, (on_card.z.whole(), true), (y, false), 0.0, &mut pass.products, to..to + range.len())?;
+        Ok(to)
+    }
+
+    fn add_sums(&mut self, range: Range<usize>, values: &[T]) -> voxelflow_cuda::Result<()> {
+        let to = self.products(&range, values)?;
+        let Self { kernels, pass: Some(Pass { sums: Some(sums), y, products, blocks, .. }), .. } = self
+        else {
+            return Ok(());
+        };
+        let card = kernels.card();
+        let (count, size) = (range.len(), products.rows());
+        let m = products.of_columns(to..to + count);
+        matrix::add_square(card, (m, false), &mut sums.square)?;
+        product(card, (y.of_columns(0..count), false), (m, true), 1.0, &mut sums.cross, 0..size)?;
+        kernels.add_row_squares(y, count, &mut sums.rows)?;
+        blocks.done(card)
+    }
+
+    fn all_errors(&mut self, alphas: &[f64]) -> voxelflow_cuda::Result<Vec<f64>> {
+        let Self { kernels, on_card, pass: Some(pass), n_samples: n, .. } = self else {
+            return Ok(Vec::new());
+        };
+        let Some(sums) = pass.sums.take() else { return Ok(Vec::new()) };
+        let (card, n, size) = (kernels.card(), *n, on_card.z.columns());
+        // As many rows at once as the centred targets had values.
+        let at_once = (pass.y.rows() * pass.y.columns() / size.max(1)).clamp(1, n);
+        pass.y = Matrix::zeros(card, 0, 0, "centred targets")?;
+        let mut inner = Matrix::zeros(card, size, size, "errors")?;
+        let mut outer = Matrix::zeros(card, at_once, size, "errors")?;
+        let mut kept = Numbers::zeros(card, n, "errors")?;
+        let mut errors = Numbers::zeros(card, n, "errors")?;
+        let each = alphas.iter().map(|alpha| {
+            kernels.leverages(&on_card.z, &on_card.lambdas, *alpha, &mut kept)?;
+            kernels.between(&sums.square, &on_card.lambdas, *alpha, &mut inner)?;
+            for rows in blocks(n, at_once) {
+                let z = on_card.z.of_rows(rows.clone());
+                product(card, (z, false), (inner.whole(), false), 0.0, &mut outer, 0..size)?;
+                let of = RowErrors {
+                    z: &on_card.z,
+                    outer: &outer,
+                    cross: &sums.cross,
+                    squares: &sums.rows,
+                    kept: &kept,
+                    lambdas: &on_card.lambdas,
+                    alpha: *alpha,
+                };
+                kernels.row_errors(of, rows, &mut errors)?;
+            }
+            Ok(errors.get(card, 0..n)?.iter().sum())
+        });
+        let summed = each.collect::<voxelflow_cuda::Result<Vec<f64>>>()?;
+        drop((inner, outer));
+        if !pass.keeps {
+            // Targets will be centred again.
+            pass.y = Matrix::zeros(card, n, pass.products.columns(), "centred targets")?;
+        }
+        Ok(summed)
+    }
+
+    fn coefficients(
+        &mut self,
+        range: Range<usize>,
+        alphas: &[f64],
+        values: Option<&[T]>,
+    ) -> voxelflow_cuda::Result<Coefficients<T>> {
+        let at = match values {
+            Some(values) => self.products(&range, values)?,
+            None => range.start,
+        };
+        let Self { kernels, on_card, pass: Some(pass), .. } = self else {
+            return Err(voxelflow_cuda::Error::failed("a fit", "no targets were read"));
+        };
+        let (card, count) = (kernels.card(), range.len());
+        let (p, size) = (on_card.basis.rows(), on_card.basis.columns());
+        if pass.fitted.as_ref().is_none_or(|fitted| fitted.columns < count) {
+            pass.fitted = Some(Fitted {
+                shrunk: Matrix::zeros(card, size, count, "coefficients")?,
+                weights: Matrix::zeros(card, p, count, "coefficients")?,
+                offsets: Matrix::zeros(card, count, 1, "coefficients")?,
+                scratch: Numbers::zeros(card, p * count, "coefficients")?,
+                host: PinnedBlock::zeros(card, p * count)?,
+                columns: count,
+            });
+        }
+        let Some(fitted) = &mut pass.fitted else { unreachable!("it was made") };
+        let penalties = Numbers::of(card, alphas, "penalties")?;
+        let scales = (&pass.found.scales, range.start);
+        let from = (&pass.products, at);
+        kernels.shrink(from, &on_card.lambdas, &penalties, scales, count, &mut fitted.shrunk)?;
+        let shrunk = fitted.shrunk.of_columns(0..count);
+        product(card, (on_card.basis.whole(), false), (shrunk, false), 0.0, &mut fitted.weights, 0..count)?;
+        let weights = fitted.weights.of_columns(0..count);
+        product(card, (weights, true), (on_card.x_means.whole(), false), 0.0, &mut fitted.offsets, 0..1)?;
+        if values.is_some() {
+            pass.blocks.done(card)?;
+        }
+        let flat = &mut fitted.host.values()?[..p * count];
+        kernels.to_host(&fitted.weights, count, &mut fitted.scratch, flat)?;
+        let mut host = Mat::zeros(p, count);
+        host.par_col_iter_mut().zip(flat.par_chunks_exact(p)).for_each(|(into, from)| {
+            into.iter_mut().zip(from).for_each(|(into, from)| *into = *from);
+        });
+        let offsets = fitted.offsets.first_values(card, count)?;
+        let means = pass.found.means.get(card, range.clone())?;
+        let intercepts = means.iter().zip(&offsets).map(|(mean, offset)| mean - offset).collect();
+        Ok(Coefficients { range, weights: host, intercepts })
+    }
+}
+
+/// Features in double precision on the card, less their means.
+fn upload<T: Scalar + HostNumber>(kernels: &Kernels, x: MatRef<'_, T>) -> Result<(Matrix, Vec<f64>)> {
+    let (card, n, p) = (kernels.card(), x.nrows(), x.ncols());
+    let at_once = (FEATURE_BYTES / (n * size_of::<T>())).clamp(1, p);
+    let copied = || {
+        let mut into = Matrix::zeros(card, n, p, "features")?;
+        let mut found = Columns::zeros(card, p)?;
+        let (mut staging, mut places) =
+            (PinnedBlock::zeros(card, n * at_once)?, Blocks::new(card, n * at_once)?);
+        for range in blocks(p, at_once) {
+            let values = &mut staging.values()?[..n * range.len()];
+            for (column, into) in
+                x.subcols(range.start, range.len()).col_iter().zip(values.chunks_exact_mut(n))
+            {
+                into.iter_mut().zip(column.iter()).for_each(|(into, value)| *into = *value);
+            }
+            let block = places.copy(card, values)?;
+            // Only a feature that is constant to the last bit counts as constant.
+            kernels.centre(
+                block,
+                range.len(),
+                (&mut into, range.start),
+                (&mut found, range.start),
+                false,
+                0.0,
+            )?;
+            places.release(card)?;
+        }
+        let means = found.means.get(card, 0..p)?;
+        Ok((into, means))
+    };
+    let (into, means) = copied().map_err(failed)?;
+    if let Some(feature) = means.iter().position(|mean| !mean.is_finite()) {
+        let odd = x.col(feature).iter().enumerate().find(|(_, value)| !value.wide().is_finite());
+        // Finite values whose sum is not are no features either.
+        let (sample, value) = odd.map_or((0, f64::INFINITY), |(sample, value)| (sample, value.wide()));
+        return Err(Error::NotFinite { feature, sample, value });
+    }
+    Ok((into, means))
+}
+
+struct Locked<T>(PinnedBlock<T>);
+
+impl<T: HostNumber> Staging<T> for Locked<T> {
+    fn values(&mut self) -> Result<&mut [T]> {
+        self.0.values().map_err(failed)
+    }
+}
+
+impl<T: Scalar + HostNumber> Backend<T> for OnCard<T> {
+    fn staging(&self, len: usize) -> Result<Box<dyn Staging<T>>> {
+        Ok(Box::new(Locked(PinnedBlock::zeros(self.kernels.card(), len).map_err(failed)?)))
+    }
+
+    fn begin(&mut self, count: usize, largest: usize, by_variance: bool) -> Result<()> {
+        self.pass = None;
+        let (card, n, size) = (self.kernels.card(), self.n_samples, self.on_card.z.columns());
+        let begun = || {
+            card.wait()?;
+            let shape = StreamShape {
+                n_samples: n,
+                n_features: self.x_means.len(),
+                n_targets: count,
+                block: largest,
+                n_alphas: 0,
+                n_held_out: 0,
+                number_bytes: size_of::<T>(),
+            };
+            let keeps = shape.on_card_beside_features(true) <= card.memory()?.0 as u64;
+            let zeros = |rows, columns, what| Matrix::zeros(card, rows, columns, what);
+            let sums = Sums {
+                square: zeros(size, size, "sums over targets")?,
+                cross: zeros(n, size, "sums over targets")?,
+                rows: Numbers::zeros(card, n, "sums over targets")?,
+            };
+            Ok(Pass {
+                blocks: Blocks::new(card, n * largest)?,
+                by_variance,
+                found: Columns::zeros(card, count)?,
+                y: zeros(n, largest, "centred targets")?,
+                products: zeros(size, if keeps { count } else { largest }, "products of targets")?,
+                keeps,
+                complete: false,
+                sums: Some(sums),
+                fitted: None,
+            })
+        };
+        self.pass = Some(begun().map_err(failed)?);
+        Ok(())
+    }
+
+    fn add(&mut self, range: Range<usize>, values: &[T]) -> Result<()> {
+        self.add_sums(range, values).map_err(failed)
+    }
+
+    fn finish(&mut self) -> Result<Moments> {
+        let card = self.kernels.card();
+        let Some(pass) = &mut self.pass else { return Ok(Moments { squares: Vec::new(), busy: 0.0 }) };
+        pass.complete = pass.keeps;
+        let busy = pass.blocks.finish(card).map_err(failed)?;
+        let squares = pass.found.squares.get(card, 0..pass.found.squares.len()).map_err(failed)?;
+        Ok(Moments { squares, busy })
+    }
+
+    fn errors(&mut self, alphas: &[f64]) -> Result<Vec<f64>> {
+        self.all_errors(alphas).map_err(failed)
+    }
+
+    fn has_products(&self) -> bool {
+        self.pass.as_ref().is_some_and(|pass| pass.complete)
+    }
+
+    fn hold_out(&mut self, x: MatRef<'_, T>) -> Result<()> {
+        let card = self.kernels.card();
+        let rows = x.nrows();
+        let of = |(column, mean): (faer::ColRef<'_, T>, &f64)| {
+            let mean = *mean;
+            column.iter().map(move |value| value.wide() - mean).collect::<Vec<_>>()
+        };
+        let centred: Vec<f64> = x.col_iter().zip(&self.x_means).flat_map(of).collect();
+        let projected = || {
+            let x = Matrix::of(card, &centred, rows, "held-out features")?;
+            let size = self.on_card.basis.columns();
+            let mut z = Matrix::zeros(card, rows, size, "held-out features")?;
+            product(card, (x.whole(), false), (self.on_card.basis.whole(), false), 0.0, &mut z, 0..size)?;
+            card.wait()?;
+            Ok(HeldOut { z, predicted: Matrix::zeros(card, 0, 0, "predictions")? })
+        };
+        self.held_out = Some(projected().map_err(failed)?);
+        Ok(())
+    }
+
+    fn fit(&mut self, range: Range<usize>, alphas: &[f64], values: Option<&[T]>) -> Result<Coefficients<T>> {
+        self.coefficients(range, alphas, values).map_err(failed)
+    }
+
+    fn correlations(&mut self, actual: &[T]) -> Result<Vec<f64>> {
+        let card = self.kernels.card();
+        let (Some(held_out), Some(Pass { fitted: Some(fitted), .. })) = (&mut self.held_out, &self.pass)
+        else {
+            return Ok(Vec::new());
+        };
+        let rows = held_out.z.rows();
+        let count = actual.len() / rows.max(1);
+        let mut correlated = || {
+            if held_out.predicted.columns() < count {
+                held_out.predicted = Matrix::zeros(card, rows, count, "predictions")?;
+            }
+            let shrunk = fitted.shrunk.of_columns(0..count);
+            product(
+                card,
+                (held_out.z.whole(), false),
+                (shrunk, false),
+                0.0,
+                &mut held_out.predicted,
+                0..count,
+            )?;
+            let actual = Numbers::of(card, actual, "held-out targets")?;
+            let mut found = Numbers::zeros(card, count, "correlations")?;
+            self.kernels.correlate(&actual, &held_out.predicted, count, &mut found)?;
+            found.get(card, 0..count)
+        };
+        correlated().map_err(failed)
+    }
+}

@@ -1,0 +1,66 @@
+//! What a card does in a second, measured before a plan is made for it.
+
+use super::plan::CardRates;
+use crate::{Error, Result};
+use std::time::Instant;
+use voxelflow_cuda::{
+    Card,
+    matrix::{self, Matrix, RatedPrecision},
+    regression::{Blocks, PinnedBlock},
+};
+
+/// The largest matrix that is decomposed to measure: a smaller one costs more in proportion.
+const LARGEST: usize = 8192;
+
+impl CardRates {
+    /// Measures products, an eigendecomposition of at most 8,192 of the `size` rows, and copies; takes some seconds.
+    /// `targets`: bytes a second that are read or made.
+    ///
+    /// # Errors
+    /// A card that fails, or without the libraries that are needed.
+    pub fn measure(card: &Card, size: usize, targets: f64) -> Result<Self> {
+        let failed = |e: voxelflow_cuda::Error| Error::Device { reason: e.to_string(), input: e.is_input() };
+        let measured = || {
+            let products = matrix::product_rate(card, size.clamp(512, LARGEST), RatedPrecision::Double)?;
+            let eigen = eigen(card, size.min(LARGEST))?;
+            let (copies, memory) = (copies(card)?, card.memory()?.0 as u64);
+            let eigen_workspace = matrix::eigen_workspace(card, size)? as u64;
+            Ok(Self { products, eigen, copies, targets, memory, eigen_workspace })
+        };
+        measured().map_err(failed)
+    }
+}
+
+/// Seconds divided by the third power of the size.
+fn eigen(card: &Card, size: usize) -> voxelflow_cuda::Result<f64> {
+    let rows = size + size / 4;
+    // Spread like the features' own: a product of numbers without a pattern.
+    let mut state = 1u64;
+    let numbers: Vec<f64> = (0..rows * size)
+        .map(|_| {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (state >> 11) as f64 / (1u64 << 52) as f64 - 1.0
+        })
+        .collect();
+    let x = Matrix::of(card, &numbers, rows, "measuring")?;
+    let mut square = Matrix::zeros(card, size, size, "measuring")?;
+    matrix::add_square(card, (x.whole(), true), &mut square)?;
+    card.wait()?;
+    let clock = Instant::now();
+    matrix::eigen(card, &mut square)?;
+    Ok(clock.elapsed().as_secs_f64() / (size as f64).powi(3))
+}
+
+/// Bytes a second from locked memory to the card.
+fn copies(card: &Card) -> voxelflow_cuda::Result<f64> {
+    const BYTES: usize = 512 << 20;
+    let mut values = PinnedBlock::<f32>::zeros(card, BYTES / 4)?;
+    let mut blocks = Blocks::new(card, BYTES / 4)?;
+    let values = values.values()?;
+    blocks.copy(card, values)?;
+    blocks.release(card)?;
+    card.wait()?;
+    let clock = Instant::now();
+    blocks.copy(card, values)?;
+    Ok(BYTES as f64 / clock.elapsed().as_secs_f64())
+}

@@ -1,0 +1,273 @@
+//! What a stream of targets needs on a card, before it is started: memory, bytes read, time; and what would fit instead.
+
+use crate::{Error, Result};
+use std::fmt;
+
+const F64: u64 = 8;
+/// What the driver and the libraries take for themselves.
+const LIBRARIES: u64 = 1 << 30;
+
+/// Sizes of a streamed regression.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StreamShape {
+    /// Samples that are fitted.
+    pub n_samples: usize,
+    /// Features.
+    pub n_features: usize,
+    /// Targets.
+    pub n_targets: usize,
+    /// Targets at once.
+    pub block: usize,
+    /// Penalties to choose from.
+    pub n_alphas: usize,
+    /// Samples that are held out and predicted.
+    pub n_held_out: usize,
+    /// Bytes of a number of the features and targets as they are read.
+    pub number_bytes: usize,
+}
+
+/// What a card does in a second, as measured.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct CardRates {
+    /// Floating-point operations of products in double precision.
+    pub products: f64,
+    /// Seconds of an eigendecomposition of a matrix, divided by the third power of its size.
+    pub eigen: f64,
+    /// Bytes between this machine's memory and the card.
+    pub copies: f64,
+    /// Bytes of targets that are read or made.
+    pub targets: f64,
+    /// Bytes of the card's memory that are free.
+    pub memory: u64,
+    /// Bytes that an eigendecomposition of this size works with beside its matrix.
+    pub eigen_workspace: u64,
+}
+
+/// What a streamed regression will need on a card.
+#[derive(Clone, Debug, PartialEq)]
+pub struct CardPlan {
+    /// Bytes on the card in each step; the largest is the peak.
+    pub memory: Vec<(&'static str, u64)>,
+    /// Bytes free on the card.
+    pub free: u64,
+    /// Bytes of this machine's memory, beside the features: blocks of targets that are read ahead, coefficients of one.
+    pub host: u64,
+    /// Bytes of targets that are read, over all passes.
+    pub read: u64,
+    /// Products of targets and features stay on the card, so that targets are read once.
+    pub keeps_products: bool,
+    /// Seconds of each step.
+    pub steps: Vec<(&'static str, f64)>,
+}
+
+impl StreamShape {
+    fn rank(&self) -> usize {
+        self.n_samples.min(self.n_features)
+    }
+
+    /// Features in the spectrum's basis, and the basis.
+    fn features(&self) -> u64 {
+        F64 * (self.n_samples + self.n_features) as u64 * self.rank() as u64
+    }
+
+    fn blocks(&self) -> u64 {
+        (2 * self.number_bytes as u64 + F64) * self.n_samples as u64 * self.block as u64
+    }
+
+    fn products(&self, keeps: bool) -> u64 {
+        F64 * self.rank() as u64 * if keeps { self.n_targets } else { self.block } as u64
+    }
+
+    fn sums(&self) -> u64 {
+        F64 * self.rank() as u64 * (self.n_samples + self.rank()) as u64
+    }
+
+    fn coefficients(&self) -> u64 {
+        let (p, k, b, held) =
+            (self.n_features as u64, self.rank() as u64, self.block as u64, self.n_held_out as u64);
+        F64 * (k + p) * b + self.number_bytes as u64 * (p + held) * b + F64 * held * (p + k + b)
+    }
+
+    /// The most that is on a card at once after the decomposition, beside features and basis.
+    pub(crate) fn on_card_beside_features(&self, keeps: bool) -> u64 {
+        self.steps_memory(keeps, 0)
+            .iter()
+            .skip(1)
+            .map(|(_, bytes)| bytes - self.features())
+            .max()
+            .unwrap_or(0)
+    }
+
+    fn steps_memory(&self, keeps: bool, workspace: u64) -> Vec<(&'static str, u64)> {
+        let (n, p, k) = (self.n_samples as u64, self.n_features as u64, self.rank() as u64);
+        let (x, square) = (F64 * n * p, F64 * k * k);
+        let decomposition = LIBRARIES + x + square + workspace.max(self.features());
+        let targets = LIBRARIES + self.features() + self.blocks() + self.products(keeps);
+        let errors = targets + self.sums() + square;
+        vec![
+            ("decomposition", decomposition),
+            ("targets", targets + self.sums()),
+            ("errors", errors),
+            ("coefficients", targets + self.coefficients()),
+        ]
+    }
+
+    /// What it needs on a card of these rates.
+    ///
+    /// # Errors
+    /// More memory than the card has free; it names a block or a number of features that would do.
+    pub fn plan(&self, rates: &CardRates) -> Result<CardPlan> {
+        let fits = |shape: &Self, keeps| {
+            let bytes = shape.steps_memory(keeps, rates.eigen_workspace);
+            bytes.iter().all(|(_, bytes)| *bytes <= rates.memory)
+        };
+        let keeps = fits(self, true);
+        if !keeps && !fits(self, false) {
+            return Err(self.refused(rates, |shape| fits(shape, false)));
+        }
+        let [n, p, k, t, r, held] =
+            [self.n_samples, self.n_features, self.rank(), self.n_targets, self.n_alphas, self.n_held_out]
+                .map(|v| v as f64);
+        let number = self.number_bytes as f64;
+        let targets = n * t * number;
+        let passes = if keeps { 1.0 } else { 2.0 };
+        let project = 2.0 * n * k * t / rates.products;
+        // Whichever is slowest: the others go on beside it.
+        let streamed = |products: f64| products.max(targets / rates.copies).max(targets / rates.targets);
+        let steps = vec![
+            ("decomposition", {
+                let products = (n * p * k + 2.0 * n * p * k) / rates.products;
+                products + rates.eigen * k.powi(3) + n * p * number / rates.copies
+            }),
+            ("targets", streamed(2.0 * project + k * k * t / rates.products)),
+            ("errors", r * 2.0 * n * k * k / rates.products),
+            ("coefficients", {
+                let products = 2.0 * (p + held) * k * t / rates.products;
+                let copied = (p + held) * t * number / rates.copies + held * t * number / rates.targets;
+                products + copied + if keeps { 0.0 } else { streamed(project) }
+            }),
+        ];
+        let staged = super::STAGED_BLOCKS as u64 * (self.n_samples * self.block * self.number_bytes) as u64;
+        let taken = 3 * (self.n_features * self.block * self.number_bytes) as u64;
+        Ok(CardPlan {
+            memory: self.steps_memory(keeps, rates.eigen_workspace),
+            free: rates.memory,
+            host: staged + taken,
+            read: (passes * targets) as u64 + (held * t * number) as u64,
+            keeps_products: keeps,
+            steps,
+        })
+    }
+
+    fn refused(&self, rates: &CardRates, fits: impl Fn(&Self) -> bool) -> Error {
+        let peak = self.steps_memory(false, rates.eigen_workspace).iter().map(|(_, b)| *b).max().unwrap_or(0);
+        let halves = |value: usize| std::iter::successors(Some(value), |v| (*v > 1).then_some(v / 2));
+        let block = halves(self.block).find(|block| fits(&Self { block: *block, ..*self }));
+        let features = halves(self.n_features)
+            .find(|n| fits(&Self { n_features: *n, block: self.block.min(256), ..*self }));
+        let advice = match (block, features) {
+            (Some(block), _) => format!("a block of {block} targets would fit"),
+            (None, Some(features)) => {
+                format!(
+                    "{features} features in blocks of {} would fit, or device => 'cpu'",
+                    self.block.min(256)
+                )
+            }
+            (None, None) => "use fewer samples, or device => 'cpu'".into(),
+        };
+        let reason = format!(
+            "{} samples, {} features and blocks of {} targets need {} on the card, which has {} free: {advice}",
+            self.n_samples,
+            self.n_features,
+            self.block,
+            gib(peak),
+            gib(rates.memory),
+        );
+        Error::Device { reason, input: true }
+    }
+}
+
+impl CardPlan {
+    /// The most that is on the card at once, bytes.
+    pub fn peak(&self) -> u64 {
+        self.memory.iter().map(|(_, bytes)| *bytes).max().unwrap_or(0)
+    }
+
+    /// Seconds of all steps.
+    pub fn seconds(&self) -> f64 {
+        self.steps.iter().map(|(_, seconds)| seconds).sum()
+    }
+}
+
+fn gib(bytes: u64) -> String {
+    format!("{:.1} GiB", bytes as f64 / (1u64 << 30) as f64)
+}
+
+impl fmt::Display for CardPlan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for ((name, bytes), (_, seconds)) in self.memory.iter().zip(&self.steps) {
+            writeln!(f, "  {name:<14} {:>9} on the card  {seconds:>8.1} s", gib(*bytes))?;
+        }
+        let once =
+            if self.keeps_products { "once" } else { "twice, since their products do not fit the card" };
+        writeln!(
+            f,
+            "  at most {} of {} free; {} of this machine's memory",
+            gib(self.peak()),
+            gib(self.free),
+            gib(self.host)
+        )?;
+        write!(f, "  targets are read {once}: {}; {:.1} s in all", gib(self.read), self.seconds())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    fn whole_brain() -> StreamShape {
+        StreamShape {
+            n_samples: 69_202,
+            n_features: 16_384,
+            n_targets: 264_805,
+            block: 2048,
+            n_alphas: 11,
+            n_held_out: 1000,
+            number_bytes: 4,
+        }
+    }
+
+    fn rates(memory: u64) -> CardRates {
+        CardRates {
+            products: 5e13,
+            eigen: 20.0 / 16_384f64.powi(3),
+            copies: 2e10,
+            targets: 5e9,
+            memory,
+            eigen_workspace: 5 << 30,
+        }
+    }
+
+    #[test]
+    fn a_whole_brain_fits_a_card_of_80_gb_and_is_read_once() {
+        let plan = whole_brain().plan(&rates(78 << 30)).unwrap();
+        assert!(plan.keeps_products && plan.peak() < 78 << 30, "{plan}");
+        // What no plan can be below: the products that are kept.
+        assert!(plan.peak() > 8 * 16_384 * 264_805);
+        assert_eq!(plan.read, 4 * (69_202 + 1000) * 264_805);
+        assert!(plan.seconds() > 24.0 && plan.seconds() < 120.0, "{plan}");
+        assert!(plan.to_string().contains("read once"));
+    }
+
+    #[test]
+    fn a_smaller_card_reads_twice_and_a_tiny_one_is_told_what_would_fit() {
+        let plan = whole_brain().plan(&rates(40 << 30)).unwrap();
+        assert!(!plan.keeps_products && plan.read > 2 * 4 * 69_202 * 264_805, "{plan}");
+        let large = StreamShape { block: 65_536, ..whole_brain() };
+        let refused = large.plan(&rates(40 << 30)).unwrap_err().to_string();
+        assert!(refused.contains("a block of 8192 targets would fit"), "{refused}");
+        let refused = whole_brain().plan(&rates(8 << 30)).unwrap_err().to_string();
+        assert!(refused.contains("4096 features in blocks of 256"), "{refused}");
+    }
+}
