@@ -5,7 +5,7 @@ model: the time of each part, series/s, and the share of the epoch that the step
         [--precision bf16] [--minibatch 1600] [--ranks 1] [--local-steps 1] [--folder DIR] [--json FILE]
 
 The series are made by `voxelflow synth hcp` (planted responses, noise, drift) in the folder, which needs room for them
-twice: Parquet, and the rows that training reads in random order. Files that are there already are used again.
+twice: Parquet, and the cleaned rows that training reads in random order. Files that are there already are used again.
 """
 
 import argparse
@@ -17,12 +17,14 @@ import tempfile
 import time
 from pathlib import Path
 
-VOXELS = 20_000
+# The paper's number of series is 96 times 100,609.
+SUBJECTS = 96
+FEWEST_VOXELS = 200
 
 TRAIN = """
-CREATE EXTERNAL TABLE series STORED AS PARQUET LOCATION '{series}';
+CREATE EXTERNAL TABLE raw STORED AS PARQUET LOCATION '{series}';
 TRAIN MODEL dca USING dist_dca ()
-  ON (SELECT * FROM series LIMIT {count})
+  ON (SELECT * FROM clean(raw, detrend => true, standardize => 'zscore_sample'))
   WITH ({settings}, epochs => 1, checkpoint_every => 0, seed => 1);
 """
 
@@ -56,12 +58,13 @@ def main():
 
 
 def measure(args, folder):
-    subjects = -(-args.series // VOXELS)
-    data = folder / f"hcp-{subjects}"
+    subjects = max(1, min(SUBJECTS, args.series // FEWEST_VOXELS))
+    voxels = args.series // subjects
+    data = folder / f"hcp-{subjects}-{voxels}"
     if not data.exists():
-        words = ["synth", "hcp", "--subjects", subjects, "--voxels", min(VOXELS, args.series), "--out", data]
+        words = ["synth", "hcp", "--subjects", subjects, "--voxels", voxels, "--out", data]
         seconds, _ = command([args.binary, *words])
-        print(f"made {args.series:,} series in {seconds:.1f} s", flush=True)
+        print(f"made {subjects * voxels:,} series in {seconds:.1f} s", flush=True)
     settings = {"device": args.device, "minibatch": args.minibatch, "ranks": args.ranks, "local_steps": args.local_steps}
     if args.precision:
         settings["precision"] = args.precision
@@ -69,7 +72,7 @@ def measure(args, folder):
     if args.ranks > 1:
         text += ", subject_overlap => 'allow'"
     file = folder / "train.vf"
-    file.write_text(TRAIN.format(series=data / "series", count=args.series, settings=text))
+    file.write_text(TRAIN.format(series=data / "series", settings=text))
     out = folder / "out"
     whole, peak = command([args.binary, "run", file, "--out", out, "--fresh"])
     history = json.loads((out / "models" / "dca" / "history.json").read_text())

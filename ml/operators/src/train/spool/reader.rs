@@ -9,11 +9,14 @@ use datafusion::execution::TaskContext;
 use futures::{TryStreamExt, stream};
 use memmap2::Mmap;
 use object_store::{ObjectStore, ObjectStoreExt, path::Path as ObjectPath};
+use rayon::prelude::*;
 use std::{fs::File, ops::Range, path::Path, sync::Arc};
 use tokio::runtime::Handle;
 
 /// Bytes of a number in the order file; a row has two.
 const WORD: usize = size_of::<u32>();
+/// Mapped rows that a thread copies at a time: each waits for a page and for memory, so many wait together.
+const TOGETHER: usize = 128;
 /// Parts that are asked for ranges at the same time.
 const REQUESTS: usize = 8;
 
@@ -103,13 +106,17 @@ impl SpoolReader {
         }
         match &self.parts {
             Parts::Mapped(parts) => {
-                for (row, into) in rows.iter().zip(into.chunks_exact_mut(self.time_points)) {
-                    let (part, number) = self.place(*row)?;
-                    let bytes = parts.get(part).and_then(|bytes| bytes.get(self.range(number)));
-                    let bytes = bytes.ok_or_else(|| self.damaged("a part is shorter than its rows"))?;
-                    copy(bytes, into);
-                }
-                Ok(())
+                let copy_some = |(rows, into): (&[usize], &mut [f32])| {
+                    for (row, into) in rows.iter().zip(into.chunks_exact_mut(self.time_points)) {
+                        let (part, number) = self.place(*row)?;
+                        let bytes = parts.get(part).and_then(|bytes| bytes.get(self.range(number)));
+                        let bytes = bytes.ok_or_else(|| self.damaged("a part is shorter than its rows"))?;
+                        copy(bytes, into);
+                    }
+                    Ok(())
+                };
+                let together = into.par_chunks_mut(TOGETHER * self.time_points);
+                rows.par_chunks(TOGETHER).zip(together).try_for_each(copy_some)
             }
             Parts::Ranged { store, paths, runtime } => {
                 let places: Vec<Place> = rows.iter().map(|row| self.place(*row)).collect::<Result<_>>()?;
