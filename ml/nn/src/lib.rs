@@ -21,7 +21,7 @@ mod visits;
 pub use device::device;
 pub use models::dist_dca::{DistDca, DistDcaConfig, DistDcaEstimator, DistDcaKind};
 pub use models::histogram::HistogramKind;
-pub use objective::{Objective, Resident};
+pub use objective::Objective;
 pub use trainer::{Trained, train};
 
 use std::sync::Arc;

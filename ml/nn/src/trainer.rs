@@ -10,7 +10,6 @@
 //! `join` gives: nothing below depends on what only one of them knows.
 
 mod epoch;
-mod on_device;
 mod step;
 
 use crate::{
@@ -74,11 +73,7 @@ struct Trainer<'a> {
     position: Position,
     /// The gang has no parameters that this rank could take over.
     lost: bool,
-    /// Steps stay on the objective's device, and the gang hears of many at once.
-    on_device: bool,
-    /// The device has the parameters and the rule's memory.
-    loaded: bool,
-    /// Rounds done, warm-up included (async, ssp, on a device: steps of this rank).
+    /// Rounds done, warm-up included (async, ssp: steps of this rank).
     step: u64,
     /// Samples that this rank trained on, since it started.
     samples: u64,
@@ -105,8 +100,7 @@ impl<'a> Trainer<'a> {
         if feed.rows() == 0 {
             return Err(wrong("there are none; check the filter of ON (…)".into()));
         }
-        let on_device = on_device::may_stay(&*gang.sync, &gang.settings) && objective.resident().is_some();
-        let configuration = configuration_hash(identity, time_points, gang, on_device)?;
+        let configuration = configuration_hash(identity, time_points, gang)?;
         let checkpoints = gang.checkpoints.as_deref();
         let checkpoints =
             checkpoints.map(|f| Checkpoints::new(f, configuration, &gang.settings, objective.layout()));
@@ -124,8 +118,6 @@ impl<'a> Trainer<'a> {
             history: History::default(),
             position: Position::default(),
             lost: true,
-            on_device,
-            loaded: false,
             step: 0,
             samples: 0,
             split: Split::default(),
@@ -165,17 +157,14 @@ impl<'a> Trainer<'a> {
             }
         }
         self.position = self.gang.sync.join(&mut self.parameters, start)?;
-        (self.lost, self.loaded) = (false, false);
+        self.lost = false;
         self.split = Split::default();
         self.began = Instant::now();
         let round = self.position.round;
         if round > 0 && self.history.steps.is_empty() {
             self.history = self.checkpoints.as_ref().and_then(|c| c.history(round)).unwrap_or_default();
         }
-        if self.on_device {
-            self.step = self.history.steps.last().map_or(round, |record| record.step + 1);
-            self.history.epochs.retain(|record| record.epoch < self.position.epoch);
-        } else if self.in_rounds() || was_lost {
+        if self.in_rounds() || was_lost {
             self.step = round;
             self.history.steps.retain(|record| record.step < round);
             self.history.epochs.retain(|record| record.epoch < self.position.epoch);
@@ -243,7 +232,7 @@ impl<'a> Trainer<'a> {
 
     /// A checkpoint of where the gang stands. Every rank calls it; the leader writes.
     fn save(&mut self) -> Result<()> {
-        let optimizer = self.memory()?;
+        let optimizer = self.gang.sync.optimizer_state()?;
         let Some(checkpoints) = self.checkpoints.as_mut().filter(|_| self.gang.sync.place().leads()) else {
             return Ok(());
         };
@@ -279,16 +268,9 @@ impl<'a> Trainer<'a> {
 
 /// A hash of all that must be equal for a run to go on where another stopped. The number of epochs and of ranks may
 /// change, and how the ranks agree.
-///
-/// A round on a device is many steps, so rounds mean another thing there.
-fn configuration_hash(
-    identity: &serde_json::Value,
-    time_points: usize,
-    gang: &Gang,
-    on_device: bool,
-) -> Result<String> {
+fn configuration_hash(identity: &serde_json::Value, time_points: usize, gang: &Gang) -> Result<String> {
     let s = &gang.settings;
-    let mut text = serde_json::json!({
+    let text = serde_json::json!({
         "model": identity,
         "time_points": time_points,
         "minibatch": s.minibatch,
@@ -297,8 +279,5 @@ fn configuration_hash(
         "warm_up": s.sync.warm_up,
         "optimizer": s.sync.optimizer,
     });
-    if on_device {
-        text["on_device"] = true.into();
-    }
     Ok(blake3::hash(text.to_string().as_bytes()).to_hex().to_string())
 }

@@ -53,16 +53,11 @@ impl Trainer<'_> {
             if self.enough() {
                 return if self.in_rounds() && self.keeps_checkpoints() { self.save() } else { Ok(()) };
             }
-            let minibatch = self.minibatch();
-            let most = usize::try_from(self.steps_of_a_round()).unwrap_or(usize::MAX);
-            let lease = self.gang.sync.lease(minibatch.saturating_mul(most))?;
+            let lease = self.gang.sync.lease(self.minibatch())?;
             let rows = lease.as_ref().map(|lease| self.visits.of(lease)).unwrap_or_default();
+            let minibatch = self.minibatch();
             let next = lease.map(|lease| self.visits.after(&lease, minibatch)).unwrap_or_default();
-            let round = if self.on_device {
-                self.round_on_device(&rows, &next)?
-            } else {
-                self.step(&rows, &next, false)?
-            };
+            let round = self.step(&rows, &next, false)?;
             if rows.is_empty() && round.finished {
                 return Ok(());
             }

@@ -46,7 +46,7 @@ impl Trainer<'_> {
         Ok(round)
     }
 
-    pub(super) fn record(&mut self, round: &Round) {
+    fn record(&mut self, round: &Round) {
         let split = std::mem::take(&mut self.split);
         let record = StepRecord {
             epoch: self.position.epoch,
@@ -72,21 +72,16 @@ impl Trainer<'_> {
             return Ok(());
         }
         let rank = self.gang.sync.rank();
-        check_rows(rows, &self.series)?;
+        let time_points = self.objective.time_points();
+        if let Some(at) = self.series.iter().position(|v| !v.is_finite()) {
+            let row = rows.get(at / time_points).copied().unwrap_or_default();
+            let reason = format!(
+                "row {row} is not finite at time point {}; drop such series, or repair them, before training",
+                at % time_points
+            );
+            return Err(Error::Data { what: "training rows".into(), reason });
+        }
         let what = if loss.is_finite() { "gradient" } else { "loss" };
         Err(voxelflow_sync::Error::NotFinite { rank, what, step: self.step }.into())
     }
-}
-
-/// # Errors
-/// A value of `series`, `[rows, time_points]`, that is not finite.
-pub(super) fn check_rows(rows: &[usize], series: &[f32]) -> Result<()> {
-    let Some(at) = series.iter().position(|v| !v.is_finite()) else { return Ok(()) };
-    let time_points = (series.len() / rows.len().max(1)).max(1);
-    let row = rows.get(at / time_points).copied().unwrap_or_default();
-    let reason = format!(
-        "row {row} is not finite at time point {}; drop such series, or repair them, before training",
-        at % time_points
-    );
-    Err(Error::Data { what: "training rows".into(), reason })
 }
