@@ -75,3 +75,10 @@ pub enum Error {
         input: bool,
     },
 }
+
+impl Error {
+    /// True when what was given or asked for is at fault: not a card that fails on the way.
+    pub fn is_input(&self) -> bool {
+        !matches!(self, Self::Device { input: false, .. })
+    }
+}

@@ -1,12 +1,12 @@
 //! What a card does in a second, measured before a plan is made for it.
 
-use super::plan::CardRates;
+use super::{COEFFICIENT_BYTES, card::owned, plan::CardRates};
 use crate::{Error, Result};
 use std::time::Instant;
 use voxelflow_cuda::{
     Card,
     matrix::{self, Matrix, RatedPrecision},
-    regression::{Blocks, PinnedBlock},
+    regression::{Blocks, Numbers, PinnedBlock},
 };
 
 /// The largest matrix that is decomposed to measure: a smaller one costs more in proportion.
@@ -23,9 +23,10 @@ impl CardRates {
         let measured = || {
             let products = matrix::product_rate(card, size.clamp(512, LARGEST), RatedPrecision::Double)?;
             let eigen = eigen(card, size.min(LARGEST))?;
-            let (copies, memory) = (copies(card)?, card.memory()?.0 as u64);
+            let (copies, taken) = (copies(card)?, taken(card)?);
+            let memory = card.memory()?.0 as u64;
             let eigen_workspace = matrix::eigen_workspace(card, size)? as u64;
-            Ok(Self { products, eigen, copies, targets, memory, eigen_workspace })
+            Ok(Self { products, eigen, copies, targets, taken, memory, eigen_workspace })
         };
         measured().map_err(failed)
     }
@@ -63,4 +64,24 @@ fn copies(card: &Card) -> voxelflow_cuda::Result<f64> {
     let clock = Instant::now();
     blocks.copy(card, values)?;
     Ok(BYTES as f64 / clock.elapsed().as_secs_f64())
+}
+
+/// Bytes a second from the card into matrices of this machine.
+fn taken(card: &Card) -> voxelflow_cuda::Result<f64> {
+    const ROWS: usize = 1 << 13;
+    const PIECES: usize = 16;
+    let len = COEFFICIENT_BYTES / size_of::<f32>();
+    let (from, mut to) =
+        (Numbers::<f32>::zeros(card, len, "measuring")?, PinnedBlock::<f32>::zeros(card, len)?);
+    let mut clock = Instant::now();
+    // The first piece asks the system for its pages.
+    for piece in 0..=PIECES {
+        let values = to.values()?;
+        from.copy_to(card, values)?;
+        std::hint::black_box(owned(values, ROWS));
+        if piece == 0 {
+            clock = Instant::now();
+        }
+    }
+    Ok((PIECES * COEFFICIENT_BYTES) as f64 / clock.elapsed().as_secs_f64())
 }

@@ -37,6 +37,8 @@ pub struct CardRates {
     pub copies: f64,
     /// Bytes of targets that are read or made.
     pub targets: f64,
+    /// Bytes of coefficients that this machine takes from the card into memory of its own.
+    pub taken: f64,
     /// Bytes of the card's memory that are free.
     pub memory: u64,
     /// Bytes that an eigendecomposition of this size works with beside its matrix.
@@ -143,7 +145,8 @@ impl StreamShape {
             ("errors", r * 2.0 * n * k * k / rates.products),
             ("coefficients", {
                 let products = 2.0 * (p + held) * k * t / rates.products;
-                let copied = (p + held) * t * number / rates.copies + held * t * number / rates.targets;
+                let copied = p * t * number / rates.taken
+                    + held * t * number * (1.0 / rates.copies + 1.0 / rates.targets);
                 products + copied + if keeps { 0.0 } else { streamed(project) }
             }),
         ];
@@ -244,6 +247,7 @@ mod tests {
             eigen: 20.0 / 16_384f64.powi(3),
             copies: 2e10,
             targets: 5e9,
+            taken: 5e9,
             memory,
             eigen_workspace: 5 << 30,
         }

@@ -3,15 +3,19 @@
 //!
 //! All is on the card's computing stream but copies of blocks, which events order.
 
+mod blocks;
+mod numbers;
+
+pub use blocks::Blocks;
+pub use numbers::{Columns, HostNumber, Numbers, PinnedBlock};
+
 use crate::matrix::Matrix;
 use crate::{Card, During, Error, Result, cache_folder, kernels};
 use cudarc::{
-    driver::{
-        CudaEvent, CudaModule, CudaSlice, DevicePtr, DeviceRepr, LaunchConfig, PinnedHostSlice,
-        PushKernelArg, ValidAsZeroBits, result, sys::CUevent_flags,
-    },
+    driver::{CudaModule, LaunchConfig, PushKernelArg},
     nvrtc::Ptx,
 };
+use numbers::short;
 use std::{ops::Range, sync::Arc};
 
 const SOURCE: &str = include_str!("regression.cu");
@@ -19,223 +23,6 @@ const SOURCE: &str = include_str!("regression.cu");
 const COLUMN_THREADS: u32 = 512;
 /// Threads of a block of rows, or of values.
 const THREADS: u32 = 128;
-
-/// A number that targets may be of on this machine.
-pub trait HostNumber: DeviceRepr + ValidAsZeroBits + Copy + Default + Send + 'static {
-    /// At the end of the names of kernels for it.
-    const SUFFIX: &'static str;
-    /// The distance from 1 to the next number.
-    const EPSILON: f64;
-}
-
-impl HostNumber for f32 {
-    const SUFFIX: &'static str = "f32";
-    const EPSILON: f64 = f32::EPSILON as f64;
-}
-
-impl HostNumber for f64 {
-    const SUFFIX: &'static str = "f64";
-    const EPSILON: f64 = f64::EPSILON;
-}
-
-/// Memory of this machine that a card copies from at full speed.
-#[derive(Debug)]
-pub struct PinnedBlock<T>(PinnedHostSlice<T>);
-
-impl<T: HostNumber> PinnedBlock<T> {
-    /// Room for `len` numbers, all zero.
-    ///
-    /// # Errors
-    /// A machine that has not so much memory to lock.
-    pub fn zeros(card: &Card, len: usize) -> Result<Self> {
-        // SAFETY: all of it is written below, before it is read.
-        let mut memory = unsafe { card.context().alloc_pinned_with_flags(len.max(1), 0) }
-            .during("locking this machine's memory")?;
-        memory.as_mut_slice().during("locking this machine's memory")?.fill(T::default());
-        Ok(Self(memory))
-    }
-
-    /// All of it.
-    ///
-    /// # Errors
-    /// A card that fails.
-    pub fn values(&mut self) -> Result<&mut [T]> {
-        self.0.as_mut_slice().during("this machine's memory")
-    }
-}
-
-/// Numbers on a card.
-#[derive(Debug)]
-pub struct Numbers<T>(CudaSlice<T>);
-
-impl<T: HostNumber> Numbers<T> {
-    /// All zero.
-    ///
-    /// # Errors
-    /// A card without room for them.
-    pub fn zeros(card: &Card, len: usize, what: &'static str) -> Result<Self> {
-        card.zeros(len, what).map(Self)
-    }
-
-    /// A copy of `values`.
-    ///
-    /// # Errors
-    /// A card without room for them, or that fails.
-    pub fn of(card: &Card, values: &[T], what: &'static str) -> Result<Self> {
-        let mut numbers = Self::zeros(card, values.len(), what)?;
-        card.stream().memcpy_htod(values, &mut numbers.0.slice_mut(..values.len())).during(what)?;
-        card.wait()?;
-        Ok(numbers)
-    }
-
-    /// How many there are.
-    pub fn len(&self) -> usize {
-        self.0.len()
-    }
-
-    /// True if there are none.
-    pub fn is_empty(&self) -> bool {
-        self.0.len() == 0
-    }
-
-    /// Waits for the card, and gives those of `range`.
-    ///
-    /// # Errors
-    /// A range that is not there; a card that fails.
-    pub fn get(&self, card: &Card, range: Range<usize>) -> Result<Vec<T>> {
-        let Some(some) = self.0.try_slice(range.clone()) else {
-            return short("numbers on the card", self.len(), range.end);
-        };
-        let mut values = vec![T::default(); range.len()];
-        card.stream().memcpy_dtoh(&some, &mut values).during("copying from the card")?;
-        card.wait()?;
-        Ok(values)
-    }
-
-    /// Waits for the card, and fills `into` with the first of them.
-    ///
-    /// # Errors
-    /// Fewer than `into` has; a card that fails.
-    pub fn copy_to(&self, card: &Card, into: &mut [T]) -> Result<()> {
-        let enough = self.0.try_slice(..into.len());
-        let Some(first) = enough else { return short("numbers on the card", self.len(), into.len()) };
-        card.stream().memcpy_dtoh(&first, into).during("copying from the card")?;
-        card.wait()
-    }
-
-    fn at(&self, card: &Card, index: usize) -> u64 {
-        self.0.device_ptr(card.stream()).0 + (index * size_of::<T>()) as u64
-    }
-}
-
-fn short<T>(what: &'static str, found: usize, needed: usize) -> Result<T> {
-    Err(Error::Shape { what, reason: format!("there are {found}, {needed} are needed") })
-}
-
-/// Two places on the card that blocks are copied to in turn, while the block before is worked on.
-#[derive(Debug)]
-pub struct Blocks<T> {
-    places: [Numbers<T>; 2],
-    /// Recorded when the block in a place is no longer needed.
-    free: [CudaEvent; 2],
-    next: usize,
-    /// Begin and end of the work on each block.
-    work: Vec<(CudaEvent, Option<CudaEvent>)>,
-}
-
-impl<T: HostNumber> Blocks<T> {
-    /// For blocks of at most `len` numbers.
-    ///
-    /// # Errors
-    /// A card without room for them.
-    pub fn new(card: &Card, len: usize) -> Result<Self> {
-        let place = || Numbers::zeros(card, len, "blocks of targets");
-        let event = || card.stream().record_event(None).during("an event");
-        Ok(Self { places: [place()?, place()?], free: [event()?, event()?], next: 0, work: Vec::new() })
-    }
-
-    /// Copies `values`, page-locked ones best, to the place that has been free longest; work that follows waits for them,
-    /// and is counted from then on. It returns when they are copied.
-    ///
-    /// # Errors
-    /// More values than there is room for; a card that fails.
-    pub fn copy(&mut self, card: &Card, values: &[T]) -> Result<&Numbers<T>> {
-        const WHAT: &str = "copying targets to the card";
-        let (at, copies) = (self.next, card.copies());
-        if self.places[at].len() < values.len() {
-            return short(WHAT, self.places[at].len(), values.len());
-        }
-        self.next = 1 - at;
-        copies.wait(&self.free[at]).during(WHAT)?;
-        card.context().bind_to_thread().during(WHAT)?;
-        // SAFETY: the place is large enough and free, and `values` is waited for below.
-        unsafe { result::memcpy_htod_async(self.places[at].at(card, 0), values, copies.cu_stream()) }
-            .during(WHAT)?;
-        let copied = copies.record_event(None).during(WHAT)?;
-        card.stream().wait(&copied).during(WHAT)?;
-        let begin = card.stream().record_event(Some(CUevent_flags::CU_EVENT_DEFAULT)).during(WHAT)?;
-        self.work.push((begin, None));
-        copied.synchronize().during(WHAT)?;
-        Ok(&self.places[at])
-    }
-
-    /// The block that was copied last is needed no longer once what was asked for so far is done.
-    ///
-    /// # Errors
-    /// A card that fails.
-    pub fn release(&mut self, card: &Card) -> Result<()> {
-        self.free[1 - self.next].record(card.stream()).during("an event")
-    }
-
-    /// All work on the block that was copied last has been asked for.
-    ///
-    /// # Errors
-    /// A card that fails.
-    pub fn done(&mut self, card: &Card) -> Result<()> {
-        let end = card.stream().record_event(Some(CUevent_flags::CU_EVENT_DEFAULT)).during("an event")?;
-        if let Some(last) = self.work.last_mut() {
-            last.1 = Some(end);
-        }
-        Ok(())
-    }
-
-    /// Waits for all work; gives the seconds that it took, without those between.
-    ///
-    /// # Errors
-    /// A card that fails.
-    pub fn finish(&mut self, card: &Card) -> Result<f64> {
-        card.wait()?;
-        let mut seconds = 0.0;
-        for (begin, end) in self.work.drain(..) {
-            if let Some(end) = end {
-                seconds += f64::from(begin.elapsed_ms(&end).during("an event")?) / 1e3;
-            }
-        }
-        Ok(seconds)
-    }
-}
-
-/// What centring finds out about columns.
-#[derive(Debug)]
-pub struct Columns {
-    /// Means; not finite where a value is not.
-    pub means: Numbers<f64>,
-    /// `Σ (v − mean)²`; zero where a column is constant or not finite, and has become zero.
-    pub squares: Numbers<f64>,
-    /// What columns were multiplied with.
-    pub scales: Numbers<f64>,
-}
-
-impl Columns {
-    /// For `count` columns.
-    ///
-    /// # Errors
-    /// A card without room for them.
-    pub fn zeros(card: &Card, count: usize) -> Result<Self> {
-        let zeros = || Numbers::zeros(card, count, "means");
-        Ok(Self { means: zeros()?, squares: zeros()?, scales: zeros()? })
-    }
-}
 
 /// The kernels of streamed ridge on a card.
 #[derive(Debug)]

@@ -7,22 +7,21 @@
 //!   M, kept if it fits ─► D M ─► V D M, back to this machine               and Z_test D M beside it
 //! ```
 
-use super::backend::{Backend, Moments, Staging};
-use super::plan::StreamShape;
+mod steps;
+mod upload;
+
 use crate::spectrum::check_condition;
 use crate::targets::blocks;
 use crate::{Coefficients, Error, Result, RidgeSettings, Scalar};
 use faer::{Mat, MatRef};
 use rayon::prelude::*;
 use std::{ops::Range, sync::Arc};
+use upload::upload;
 use voxelflow_cuda::{
     Card,
     matrix::{self, Matrix, product},
     regression::{Blocks, Columns, HostNumber, Kernels, Numbers, PinnedBlock, RowErrors},
 };
-
-/// Bytes of features that are copied at once.
-const FEATURE_BYTES: usize = 128 << 20;
 
 /// Decomposed features on a card.
 pub(super) struct OnCard<T> {
@@ -233,10 +232,7 @@ impl<T: Scalar + HostNumber> OnCard<T> {
         }
         let flat = &mut fitted.host.values()?[..p * count];
         kernels.to_host(&fitted.weights, count, &mut fitted.scratch, flat)?;
-        let mut host = Mat::zeros(p, count);
-        host.par_col_iter_mut().zip(flat.par_chunks_exact(p)).for_each(|(into, from)| {
-            into.iter_mut().zip(from).for_each(|(into, from)| *into = *from);
-        });
+        let host = owned(flat, p);
         let offsets = fitted.offsets.first_values(card, count)?;
         let means = pass.found.means.get(card, range.clone())?;
         let intercepts = means.iter().zip(&offsets).map(|(mean, offset)| mean - offset).collect();
@@ -244,168 +240,11 @@ impl<T: Scalar + HostNumber> OnCard<T> {
     }
 }
 
-/// Features in double precision on the card, less their means.
-fn upload<T: Scalar + HostNumber>(kernels: &Kernels, x: MatRef<'_, T>) -> Result<(Matrix, Vec<f64>)> {
-    let (card, n, p) = (kernels.card(), x.nrows(), x.ncols());
-    let at_once = (FEATURE_BYTES / (n * size_of::<T>())).clamp(1, p);
-    let copied = || {
-        let mut into = Matrix::zeros(card, n, p, "features")?;
-        let mut found = Columns::zeros(card, p)?;
-        let (mut staging, mut places) =
-            (PinnedBlock::zeros(card, n * at_once)?, Blocks::new(card, n * at_once)?);
-        for range in blocks(p, at_once) {
-            let values = &mut staging.values()?[..n * range.len()];
-            for (column, into) in
-                x.subcols(range.start, range.len()).col_iter().zip(values.chunks_exact_mut(n))
-            {
-                into.iter_mut().zip(column.iter()).for_each(|(into, value)| *into = *value);
-            }
-            let block = places.copy(card, values)?;
-            // Only a feature that is constant to the last bit counts as constant.
-            kernels.centre(
-                block,
-                range.len(),
-                (&mut into, range.start),
-                (&mut found, range.start),
-                false,
-                0.0,
-            )?;
-            places.release(card)?;
-        }
-        let means = found.means.get(card, 0..p)?;
-        Ok((into, means))
-    };
-    let (into, means) = copied().map_err(failed)?;
-    if let Some(feature) = means.iter().position(|mean| !mean.is_finite()) {
-        let odd = x.col(feature).iter().enumerate().find(|(_, value)| !value.wide().is_finite());
-        // Finite values whose sum is not are no features either.
-        let (sample, value) = odd.map_or((0, f64::INFINITY), |(sample, value)| (sample, value.wide()));
-        return Err(Error::NotFinite { feature, sample, value });
-    }
-    Ok((into, means))
-}
-
-struct Locked<T>(PinnedBlock<T>);
-
-impl<T: HostNumber> Staging<T> for Locked<T> {
-    fn values(&mut self) -> Result<&mut [T]> {
-        self.0.values().map_err(failed)
-    }
-}
-
-impl<T: Scalar + HostNumber> Backend<T> for OnCard<T> {
-    fn staging(&self, len: usize) -> Result<Box<dyn Staging<T>>> {
-        Ok(Box::new(Locked(PinnedBlock::zeros(self.kernels.card(), len).map_err(failed)?)))
-    }
-
-    fn begin(&mut self, count: usize, largest: usize, by_variance: bool) -> Result<()> {
-        self.pass = None;
-        let (card, n, size) = (self.kernels.card(), self.n_samples, self.on_card.z.columns());
-        let begun = || {
-            card.wait()?;
-            let shape = StreamShape {
-                n_samples: n,
-                n_features: self.x_means.len(),
-                n_targets: count,
-                block: largest,
-                n_alphas: 0,
-                n_held_out: 0,
-                number_bytes: size_of::<T>(),
-            };
-            let keeps = shape.on_card_beside_features(true) <= card.memory()?.0 as u64;
-            let zeros = |rows, columns, what| Matrix::zeros(card, rows, columns, what);
-            let sums = Sums {
-                square: zeros(size, size, "sums over targets")?,
-                cross: zeros(n, size, "sums over targets")?,
-                rows: Numbers::zeros(card, n, "sums over targets")?,
-            };
-            Ok(Pass {
-                blocks: Blocks::new(card, n * largest)?,
-                by_variance,
-                found: Columns::zeros(card, count)?,
-                y: zeros(n, largest, "centred targets")?,
-                products: zeros(size, if keeps { count } else { largest }, "products of targets")?,
-                keeps,
-                complete: false,
-                sums: Some(sums),
-                fitted: None,
-            })
-        };
-        self.pass = Some(begun().map_err(failed)?);
-        Ok(())
-    }
-
-    fn add(&mut self, range: Range<usize>, values: &[T]) -> Result<()> {
-        self.add_sums(range, values).map_err(failed)
-    }
-
-    fn finish(&mut self) -> Result<Moments> {
-        let card = self.kernels.card();
-        let Some(pass) = &mut self.pass else { return Ok(Moments { squares: Vec::new(), busy: 0.0 }) };
-        pass.complete = pass.keeps;
-        let busy = pass.blocks.finish(card).map_err(failed)?;
-        let squares = pass.found.squares.get(card, 0..pass.found.squares.len()).map_err(failed)?;
-        Ok(Moments { squares, busy })
-    }
-
-    fn errors(&mut self, alphas: &[f64]) -> Result<Vec<f64>> {
-        self.all_errors(alphas).map_err(failed)
-    }
-
-    fn has_products(&self) -> bool {
-        self.pass.as_ref().is_some_and(|pass| pass.complete)
-    }
-
-    fn hold_out(&mut self, x: MatRef<'_, T>) -> Result<()> {
-        let card = self.kernels.card();
-        let rows = x.nrows();
-        let of = |(column, mean): (faer::ColRef<'_, T>, &f64)| {
-            let mean = *mean;
-            column.iter().map(move |value| value.wide() - mean).collect::<Vec<_>>()
-        };
-        let centred: Vec<f64> = x.col_iter().zip(&self.x_means).flat_map(of).collect();
-        let projected = || {
-            let x = Matrix::of(card, &centred, rows, "held-out features")?;
-            let size = self.on_card.basis.columns();
-            let mut z = Matrix::zeros(card, rows, size, "held-out features")?;
-            product(card, (x.whole(), false), (self.on_card.basis.whole(), false), 0.0, &mut z, 0..size)?;
-            card.wait()?;
-            Ok(HeldOut { z, predicted: Matrix::zeros(card, 0, 0, "predictions")? })
-        };
-        self.held_out = Some(projected().map_err(failed)?);
-        Ok(())
-    }
-
-    fn fit(&mut self, range: Range<usize>, alphas: &[f64], values: Option<&[T]>) -> Result<Coefficients<T>> {
-        self.coefficients(range, alphas, values).map_err(failed)
-    }
-
-    fn correlations(&mut self, actual: &[T]) -> Result<Vec<f64>> {
-        let card = self.kernels.card();
-        let (Some(held_out), Some(Pass { fitted: Some(fitted), .. })) = (&mut self.held_out, &self.pass)
-        else {
-            return Ok(Vec::new());
-        };
-        let rows = held_out.z.rows();
-        let count = actual.len() / rows.max(1);
-        let mut correlated = || {
-            if held_out.predicted.columns() < count {
-                held_out.predicted = Matrix::zeros(card, rows, count, "predictions")?;
-            }
-            let shrunk = fitted.shrunk.of_columns(0..count);
-            product(
-                card,
-                (held_out.z.whole(), false),
-                (shrunk, false),
-                0.0,
-                &mut held_out.predicted,
-                0..count,
-            )?;
-            let actual = Numbers::of(card, actual, "held-out targets")?;
-            let mut found = Numbers::zeros(card, count, "correlations")?;
-            self.kernels.correlate(&actual, &held_out.predicted, count, &mut found)?;
-            found.get(card, 0..count)
-        };
-        correlated().map_err(failed)
-    }
+/// A matrix of `values`, column by column; its columns are written by all threads, since fresh pages cost most.
+pub(super) fn owned<T: Scalar>(values: &[T], rows: usize) -> Mat<T> {
+    let mut matrix = Mat::zeros(rows, values.len() / rows.max(1));
+    matrix.par_col_iter_mut().zip(values.par_chunks_exact(rows.max(1))).for_each(|(into, from)| {
+        into.iter_mut().zip(from).for_each(|(into, from)| *into = *from);
+    });
+    matrix
 }

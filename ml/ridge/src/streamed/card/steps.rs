@@ -1,0 +1,137 @@
+//! What streamed ridge asks of a back end, on a card.
+
+use super::{HeldOut, OnCard, Pass, Sums, failed};
+use crate::streamed::backend::{Backend, Moments, Staging};
+use crate::streamed::plan::StreamShape;
+use crate::{Coefficients, Result, Scalar};
+use faer::MatRef;
+use std::ops::Range;
+use voxelflow_cuda::{
+    matrix::{Matrix, product},
+    regression::{Blocks, Columns, HostNumber, Numbers, PinnedBlock},
+};
+
+struct Locked<T>(PinnedBlock<T>);
+
+impl<T: HostNumber> Staging<T> for Locked<T> {
+    fn values(&mut self) -> Result<&mut [T]> {
+        self.0.values().map_err(failed)
+    }
+}
+
+impl<T: Scalar + HostNumber> Backend<T> for OnCard<T> {
+    fn staging(&self, len: usize) -> Result<Box<dyn Staging<T>>> {
+        Ok(Box::new(Locked(PinnedBlock::zeros(self.kernels.card(), len).map_err(failed)?)))
+    }
+
+    fn begin(&mut self, count: usize, largest: usize, by_variance: bool) -> Result<()> {
+        self.pass = None;
+        let (card, n, size) = (self.kernels.card(), self.n_samples, self.on_card.z.columns());
+        let begun = || {
+            card.wait()?;
+            let shape = StreamShape {
+                n_samples: n,
+                n_features: self.x_means.len(),
+                n_targets: count,
+                block: largest,
+                n_alphas: 0,
+                n_held_out: 0,
+                number_bytes: size_of::<T>(),
+            };
+            let keeps = shape.on_card_beside_features(true) <= card.memory()?.0 as u64;
+            let zeros = |rows, columns, what| Matrix::zeros(card, rows, columns, what);
+            let sums = Sums {
+                square: zeros(size, size, "sums over targets")?,
+                cross: zeros(n, size, "sums over targets")?,
+                rows: Numbers::zeros(card, n, "sums over targets")?,
+            };
+            Ok(Pass {
+                blocks: Blocks::new(card, n * largest)?,
+                by_variance,
+                found: Columns::zeros(card, count)?,
+                y: zeros(n, largest, "centred targets")?,
+                products: zeros(size, if keeps { count } else { largest }, "products of targets")?,
+                keeps,
+                complete: false,
+                sums: Some(sums),
+                fitted: None,
+            })
+        };
+        self.pass = Some(begun().map_err(failed)?);
+        Ok(())
+    }
+
+    fn add(&mut self, range: Range<usize>, values: &[T]) -> Result<()> {
+        self.add_sums(range, values).map_err(failed)
+    }
+
+    fn finish(&mut self) -> Result<Moments> {
+        let card = self.kernels.card();
+        let Some(pass) = &mut self.pass else { return Ok(Moments { squares: Vec::new(), busy: 0.0 }) };
+        pass.complete = pass.keeps;
+        let busy = pass.blocks.finish(card).map_err(failed)?;
+        let squares = pass.found.squares.get(card, 0..pass.found.squares.len()).map_err(failed)?;
+        Ok(Moments { squares, busy })
+    }
+
+    fn errors(&mut self, alphas: &[f64]) -> Result<Vec<f64>> {
+        self.all_errors(alphas).map_err(failed)
+    }
+
+    fn has_products(&self) -> bool {
+        self.pass.as_ref().is_some_and(|pass| pass.complete)
+    }
+
+    fn hold_out(&mut self, x: MatRef<'_, T>) -> Result<()> {
+        let card = self.kernels.card();
+        let rows = x.nrows();
+        let of = |(column, mean): (faer::ColRef<'_, T>, &f64)| {
+            let mean = *mean;
+            column.iter().map(move |value| value.wide() - mean).collect::<Vec<_>>()
+        };
+        let centred: Vec<f64> = x.col_iter().zip(&self.x_means).flat_map(of).collect();
+        let projected = || {
+            let x = Matrix::of(card, &centred, rows, "held-out features")?;
+            let size = self.on_card.basis.columns();
+            let mut z = Matrix::zeros(card, rows, size, "held-out features")?;
+            product(card, (x.whole(), false), (self.on_card.basis.whole(), false), 0.0, &mut z, 0..size)?;
+            card.wait()?;
+            Ok(HeldOut { z, predicted: Matrix::zeros(card, 0, 0, "predictions")? })
+        };
+        self.held_out = Some(projected().map_err(failed)?);
+        Ok(())
+    }
+
+    fn fit(&mut self, range: Range<usize>, alphas: &[f64], values: Option<&[T]>) -> Result<Coefficients<T>> {
+        self.coefficients(range, alphas, values).map_err(failed)
+    }
+
+    fn correlations(&mut self, actual: &[T]) -> Result<Vec<f64>> {
+        let card = self.kernels.card();
+        let (Some(held_out), Some(Pass { fitted: Some(fitted), .. })) = (&mut self.held_out, &self.pass)
+        else {
+            return Ok(Vec::new());
+        };
+        let rows = held_out.z.rows();
+        let count = actual.len() / rows.max(1);
+        let mut correlated = || {
+            if held_out.predicted.columns() < count {
+                held_out.predicted = Matrix::zeros(card, rows, count, "predictions")?;
+            }
+            let shrunk = fitted.shrunk.of_columns(0..count);
+            product(
+                card,
+                (held_out.z.whole(), false),
+                (shrunk, false),
+                0.0,
+                &mut held_out.predicted,
+                0..count,
+            )?;
+            let actual = Numbers::of(card, actual, "held-out targets")?;
+            let mut found = Numbers::zeros(card, count, "correlations")?;
+            self.kernels.correlate(&actual, &held_out.predicted, count, &mut found)?;
+            found.get(card, 0..count)
+        };
+        correlated().map_err(failed)
+    }
+}
