@@ -14,6 +14,7 @@ mod kernels;
 pub mod layers;
 pub mod models;
 mod objective;
+pub mod operations;
 pub mod parameters;
 mod trainer;
 mod visits;

@@ -2,6 +2,9 @@
 //! equal outputs, and equal losses at every Adagrad step.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
+mod drawn;
+
+use drawn::{Generator, initial};
 use serde::Deserialize;
 use voxelflow_nn::{DistDca, DistDcaConfig, Objective, device, models::dist_dca::DcaObjective};
 use voxelflow_stage::Model;
@@ -32,32 +35,6 @@ struct Case {
     switches: bool,
 }
 
-/// The generator of the reference script.
-struct Generator(u64);
-
-impl Generator {
-    fn next(&mut self) -> f64 {
-        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (self.0 >> 40) as f64 / f64::from(1 << 23) - 1.0
-    }
-}
-
-fn initial(objective: &DcaObjective) -> Vec<f32> {
-    let mut random = Generator(1);
-    let mut scale = 0.0;
-    let mut values = Vec::new();
-    for entry in objective.layout().entries() {
-        let fan_in = match entry.shape.as_slice() {
-            [inputs, _] => Some(*inputs),
-            [_, channels, length] => Some(channels * length),
-            _ => None,
-        };
-        scale = fan_in.map_or(scale, |f| 1.0 / (f as f64).sqrt());
-        values.extend(entry.range.clone().map(|_| (random.next() * scale) as f32));
-    }
-    values
-}
-
 fn largest_difference(found: &[f32], expected: &[f32]) -> f32 {
     assert_eq!(found.len(), expected.len());
     let scale = expected.iter().fold(0f32, |m, v| m.max(v.abs()));
@@ -83,7 +60,7 @@ fn outputs_and_fifty_steps_equal_pytorch() {
         assert_eq!(architecture.parameters(), case.parameters, "{}", case.name);
         let cpu = device("cpu").unwrap();
         let mut objective = DcaObjective::new(&architecture, &cpu);
-        let mut parameters = initial(&objective);
+        let mut parameters = initial(&objective, 1.0);
         let mut random = Generator(2);
         let points = case.series * case.time_points;
         let series: Vec<f32> = (0..points).map(|_| (random.next() * 3f64.sqrt()) as f32).collect();

@@ -14,7 +14,7 @@ use super::tile::PANEL;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Side {
     pub channels: usize,
-    /// [`PANEL`], or 1 for a single series.
+    /// [`PANEL`], or 1 for a single series; the channels of an image's input if they are fewer.
     pub width: usize,
 }
 
@@ -25,6 +25,11 @@ impl Side {
     /// Channels in panels.
     pub fn panels_of(channels: usize) -> Self {
         Self { channels, width: PANEL }
+    }
+
+    /// Channels in panels, or all of them side by side if they are fewer than a panel's.
+    pub fn narrow(channels: usize) -> Self {
+        Self { channels, width: channels.clamp(1, PANEL) }
     }
 
     pub fn panels(self) -> usize {

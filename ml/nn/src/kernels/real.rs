@@ -1,11 +1,12 @@
 //! The element types that kernels are written for: f32, and f64 for gradient checks and reference values.
 
-use super::tile::Tiled;
+use super::{tile::Tiled, transpose::Transposed};
 use std::ops::{Add, AddAssign, Mul, Neg, Sub};
 
 /// A floating-point type with tiles.
-pub(crate) trait Real:
+pub trait Real:
     Tiled
+    + Transposed
     + Add<Output = Self>
     + Sub<Output = Self>
     + Mul<Output = Self>

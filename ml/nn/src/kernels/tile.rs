@@ -11,12 +11,12 @@
 use super::lanes::Lanes;
 
 /// Columns of a tile.
-pub(crate) const PANEL: usize = 32;
+pub const PANEL: usize = 32;
 
 /// Where values lie: row `i` of A in step `p` of round `q` at `i·row + q·round + p·step`, the row of B for them at
 /// `q·round_of_b + p·PANEL`.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Strides {
+pub struct Strides {
     pub row: usize,
     pub step: usize,
     pub round: usize,
@@ -25,16 +25,16 @@ pub(crate) struct Strides {
 
 /// Length of the sum: `rounds` times `steps`.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Depth {
+pub struct Depth {
     pub rounds: usize,
     pub steps: usize,
 }
 
 /// A tile of accumulators as it lies in memory.
-pub(crate) type Block<E> = [[E; PANEL]];
+pub type Block<E> = [[E; PANEL]];
 
 /// Element types that there are tiles for.
-pub(crate) trait Tiled: Copy + Default {
+pub trait Tiled: Copy + Default {
     /// Most rows of a tile.
     fn rows() -> usize;
     /// `block += A·B` for `block.len() ≤ Self::rows()` rows.
@@ -62,12 +62,12 @@ pub(crate) fn tile<E: Tiled>(a: &[E], strides: Strides, b: &[E], depth: Depth, b
     let last = (block.len() - 1) * strides.row + rounds * strides.round + steps * strides.step;
     let last_of_b = rounds * strides.round_of_b + steps * PANEL;
     assert!(last < a.len() && last_of_b + PANEL <= b.len(), "a tile beyond its operands");
-    for (i, block) in block.chunks_mut(E::rows()).enumerate() {
+    // Of equal heights: a few rows left over would not keep the processor's arithmetic busy.
+    let rows = block.len().div_ceil(block.len().div_ceil(E::rows()));
+    for (i, block) in block.chunks_mut(rows).enumerate() {
         // SAFETY: `last` is the last value of A that any row reads, `last_of_b` the last row of B; both were compared
         // with the lengths of the slices.
-        unsafe {
-            E::accumulate(a.as_ptr().add(i * E::rows() * strides.row), strides, b.as_ptr(), depth, block)
-        };
+        unsafe { E::accumulate(a.as_ptr().add(i * rows * strides.row), strides, b.as_ptr(), depth, block) };
     }
 }
 
