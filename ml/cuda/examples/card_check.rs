@@ -5,7 +5,7 @@
 //!   f64, and every update rule against its formula.
 //! - `data FILE SAMPLES`, `initial FILE`: series of the paper's length, and parameters of its model, as raw float32.
 //! - `gradient PRECISION SWITCHES PARAMETERS SERIES OUT`: writes loss and gradient, as raw float64 and float32.
-//! - `curve PRECISION SWITCHES PARAMETERS SERIES MINIBATCH STEPS`: the mean loss of every step of Adagrad.
+//! - `curve PRECISION SWITCHES PARAMETERS SERIES MINIBATCH STEPS RATE`: the mean loss of every step of Adagrad.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)] // a program of ours, on files of ours
 
@@ -30,7 +30,7 @@ fn main() {
             println!("loss {loss:.9e}");
             write(out, &gradient);
         }
-        ["curve", precision, switches, parameters, series, minibatch, steps] => {
+        ["curve", precision, switches, parameters, series, minibatch, steps, rate] => {
             let (minibatch, steps): (usize, usize) = (minibatch.parse().unwrap(), steps.parse().unwrap());
             let (mut model, series) =
                 model(precision, switches, parameters, series, Some(Rule::Adagrad), minibatch);
@@ -38,7 +38,7 @@ fn main() {
             for (step, chunk) in series.chunks_exact(values).cycle().take(steps).enumerate() {
                 model.minibatch().unwrap()[..values].copy_from_slice(chunk);
                 let rates = Rates {
-                    learning_rate: 1e-3,
+                    learning_rate: rate.parse().unwrap(),
                     epsilon: 1e-10,
                     momentum: 0.9,
                     beta_2: 0.999,

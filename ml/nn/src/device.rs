@@ -3,18 +3,55 @@
 use burn::tensor::Device;
 use voxelflow_stage::{Error, Result};
 
-/// `cpu`: burn's Flex backend on all cores of this process.
+/// Where a rank computes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Placement {
+    /// All cores of the process.
+    Cpu,
+    /// This card of the machine, counted from 0.
+    Card(usize),
+}
+
+/// `cpu`; `cuda:0`, `cuda:1` and so on, or `cuda` for the first. Whether such a card is there is known only on the
+/// machine of a rank, when it starts.
 ///
 /// # Errors
-/// A device that this build does not have.
+/// Another name.
+pub fn placement(name: &str) -> Result<Placement> {
+    let ordinal = match name.split_once(':') {
+        None if name == "cpu" => return Ok(Placement::Cpu),
+        None if name == "cuda" => Some(0),
+        Some(("cuda", number)) => number.parse().ok(),
+        _ => None,
+    };
+    ordinal.map(Placement::Card).ok_or_else(|| {
+        refused(format!(
+            "`{name}` is not a device; the devices are: cpu, and cuda:0, cuda:1, … for NVIDIA's cards"
+        ))
+    })
+}
+
+/// burn's device for `cpu`: its Flex backend on all cores of this process. Models are applied there wherever they were
+/// trained.
+///
+/// # Errors
+/// Another name.
 pub fn device(name: &str) -> Result<Device> {
-    match name {
-        "cpu" => Ok(Device::flex()),
-        other => Err(Error::OptionValue {
-            what: "TRAIN".into(),
-            option: "device".into(),
-            reason: format!("`{other}` is not a device of this build; the devices are: cpu"),
-        }),
+    match placement(name)? {
+        Placement::Cpu => Ok(Device::flex()),
+        Placement::Card(_) => Err(refused(format!("`{name}` trains; models are applied on: cpu"))),
+    }
+}
+
+fn refused(reason: String) -> Error {
+    Error::OptionValue { what: "TRAIN".into(), option: "device".into(), reason }
+}
+
+/// A card's fault as this crate's: what the machine lacks is the option's.
+pub(crate) fn card_failed(error: voxelflow_cuda::Error) -> Error {
+    match error.is_input() {
+        true => refused(error.to_string()),
+        false => Error::Rows { path: "the card".into(), reason: error.to_string() },
     }
 }
 
@@ -26,7 +63,20 @@ mod tests {
     #[test]
     fn an_unknown_device_is_the_user_s_fault() {
         assert!(device("cpu").is_ok());
-        let e = device("tpu").unwrap_err();
-        assert!(e.is_input() && e.to_string().contains("cpu"), "{e}");
+        for name in ["tpu", "cuda:", "cuda:x", "cpu:0", ""] {
+            let e = placement(name).unwrap_err();
+            assert!(e.is_input() && e.to_string().contains("cuda:0"), "{e}");
+        }
+        assert_eq!(placement("cuda").unwrap(), Placement::Card(0));
+        assert_eq!(placement("cuda:3").unwrap(), Placement::Card(3));
+        assert!(device("cuda:0").unwrap_err().is_input());
+    }
+
+    #[test]
+    fn a_card_that_is_not_there_is_the_user_s_fault() {
+        let missing = voxelflow_cuda::Error::NoCard { ordinal: 7, found: "no card".into() };
+        let e = card_failed(missing);
+        assert!(e.is_input() && e.option() == Some("device"), "{e}");
+        assert!(!card_failed(voxelflow_cuda::Error::failed("a kernel", "broken")).is_input());
     }
 }

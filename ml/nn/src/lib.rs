@@ -3,6 +3,7 @@
 //! ```text
 //!   layers/ ─► models/dist_dca/network ─► Objective ─► trainer ◄─► GradientSync (other ranks)
 //!                                             │           └─► checkpoints
+//!                                             ├─ a card: Resident, for a rank without peers
 //!                                             └─ flat parameters, declaration order
 //! ```
 //! This is the only crate that names burn: what leaves it are the traits of `voxelflow-stage`, flat `[f32]`
@@ -19,10 +20,10 @@ pub mod parameters;
 mod trainer;
 mod visits;
 
-pub use device::device;
+pub use device::{Placement, device, placement};
 pub use models::dist_dca::{DistDca, DistDcaConfig, DistDcaEstimator, DistDcaKind};
 pub use models::histogram::HistogramKind;
-pub use objective::Objective;
+pub use objective::{Objective, Resident};
 pub use trainer::{Trained, train};
 
 use std::sync::Arc;

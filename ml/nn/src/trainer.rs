@@ -6,10 +6,11 @@
 //!                                          └────────────────── next minibatch ◄────────────────────┘
 //! ```
 //! Every rank makes the same calls in the same order; a rank without a lease brings zero samples until the round says
-//! that the epoch is finished. When the gang changes, all of its ranks, old and new, take up from the position that
+//! that the epoch is finished. A rank without peers whose device keeps the parameters trains there ([`resident`]). When the gang changes, all of its ranks, old and new, take up from the position that
 //! `join` gives: nothing below depends on what only one of them knows.
 
 mod epoch;
+mod resident;
 mod step;
 
 use crate::{
@@ -68,6 +69,11 @@ struct Trainer<'a> {
     parameters: Vec<f32>,
     gradient: Vec<f32>,
     series: Vec<f32>,
+    /// Parameters stay on the device: the gang counts rounds, and agrees on a token instead.
+    stays: bool,
+    token: [f32; 1],
+    /// Rows that lie in the device's next minibatch already.
+    ahead: Vec<usize>,
     history: History,
     /// Where the gang stood at the last join or synchronisation.
     position: Position,
@@ -105,7 +111,11 @@ impl<'a> Trainer<'a> {
         let checkpoints =
             checkpoints.map(|f| Checkpoints::new(f, configuration, &gang.settings, objective.layout()));
         let n = objective.layout().parameters();
+        let stays = resident::possible(objective, gang);
         Ok(Self {
+            stays,
+            token: [0.0],
+            ahead: Vec::new(),
             visits: Visits::new(feed.rows(), &gang.settings),
             objective,
             feed,
@@ -113,7 +123,7 @@ impl<'a> Trainer<'a> {
             gang,
             checkpoints,
             parameters: Vec::new(),
-            gradient: vec![0.0; n],
+            gradient: vec![0.0; if stays { 1 } else { n }],
             series: Vec::new(),
             history: History::default(),
             position: Position::default(),
@@ -156,7 +166,11 @@ impl<'a> Trainer<'a> {
                 start.position = found.position;
             }
         }
-        self.position = self.gang.sync.join(&mut self.parameters, start)?;
+        self.position = if self.stays {
+            self.join_with_token(start, was_lost)?
+        } else {
+            self.gang.sync.join(&mut self.parameters, start)?
+        };
         self.lost = false;
         self.split = Split::default();
         self.began = Instant::now();
@@ -221,7 +235,8 @@ impl<'a> Trainer<'a> {
     }
 
     fn synchronise(&mut self) -> Result<()> {
-        self.gang.sync.synchronise(&mut self.parameters)?;
+        let own = if self.stays { &mut self.token[..] } else { &mut self.parameters };
+        self.gang.sync.synchronise(own)?;
         self.position = self.gang.sync.position();
         Ok(())
     }
@@ -232,7 +247,7 @@ impl<'a> Trainer<'a> {
 
     /// A checkpoint of where the gang stands. Every rank calls it; the leader writes.
     fn save(&mut self) -> Result<()> {
-        let optimizer = self.gang.sync.optimizer_state()?;
+        let optimizer = if self.stays { self.fetch()? } else { self.gang.sync.optimizer_state()? };
         let Some(checkpoints) = self.checkpoints.as_mut().filter(|_| self.gang.sync.place().leads()) else {
             return Ok(());
         };
@@ -246,6 +261,9 @@ impl<'a> Trainer<'a> {
 
     /// What every rank did, on every rank.
     fn finish(&mut self) -> Result<Trained> {
+        if self.stays {
+            self.fetch_parameters()?;
+        }
         let (rank, world) = (self.gang.sync.rank().0, self.gang.sync.world());
         let mut sums = vec![0.0; 2 * world];
         sums[rank] = self.samples as f64;

@@ -26,8 +26,11 @@ pub struct TrainSettings {
     pub checkpoint_steps: u64,
     /// Checkpoints that are kept, the newest; default 2.
     pub checkpoint_keep: usize,
-    /// `cpu`, or `cuda` where built for it.
+    /// `cpu` (default), or `cuda:0` and so on: a card of the machine that a rank is on.
     pub device: String,
+    /// How exact a card's products are: `f32`, `tf32` or `bf16` (default: activations and factors in bfloat16; sums,
+    /// parameters and what the optimizer remembers in float32). On the CPU all is float32.
+    pub precision: Option<String>,
     /// How the ranks agree.
     #[serde(flatten)]
     pub sync: SyncSettings,
@@ -46,6 +49,7 @@ impl Default for TrainSettings {
             checkpoint_steps: 0,
             checkpoint_keep: 2,
             device: "cpu".into(),
+            precision: None,
             sync: SyncSettings::default(),
         }
     }
@@ -62,6 +66,15 @@ impl TrainSettings {
         };
         if self.minibatch == 0 {
             return refuse("minibatch", "must be at least 1 series, got 0");
+        }
+        if let Some(precision) = &self.precision {
+            if !["f32", "tf32", "bf16"].contains(&precision.as_str()) {
+                let reason = format!("`{precision}` is none; they are: f32, tf32, bf16");
+                return refuse("precision", &reason);
+            }
+            if self.device == "cpu" && precision != "f32" {
+                return refuse("precision", "is 'f32' on the CPU; 'tf32' and 'bf16' need device => 'cuda:0'");
+            }
         }
         if self.checkpoint_keep == 0 {
             return refuse(

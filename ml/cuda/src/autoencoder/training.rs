@@ -249,6 +249,16 @@ impl Autoencoder {
         Ok(sum[0])
     }
 
+    /// The loss of the last step, summed over its samples; waits for it.
+    ///
+    /// # Errors
+    /// A card that failed in one of the steps so far.
+    pub fn step_loss(&self) -> Result<f64> {
+        let mut last = [0f64];
+        self.totals.read(&self.card, 1, bytes_of_mut(&mut last))?;
+        Ok(last[0])
+    }
+
     /// Series and control of the last pass outside of training.
     pub(super) fn aside(&self) -> (u64, u64) {
         (self.slots.aside.at(0), self.slots.aside.at(self.slots.values))

@@ -144,7 +144,7 @@ __device__ __forceinline__ float block_sum(float v, float* shared) {
 #define PAIR(name, V, parameters, arguments)                       \
     KIND(name, V, bf16, bf16, (512), parameters, arguments)        \
     KIND(name, V, f32, float, (512), parameters, arguments)
-// The same with registers for three blocks of 256 threads a multiprocessor.
-#define THREE(name, V, parameters, arguments)                      \
-    KIND(name, V, bf16, bf16, (256, 3), parameters, arguments)     \
-    KIND(name, V, f32, float, (256, 3), parameters, arguments)
+// The same with registers for so many blocks of so many threads a multiprocessor.
+#define BOUND(threads, blocks, name, V, parameters, arguments)          \
+    KIND(name, V, bf16, bf16, (threads, blocks), parameters, arguments) \
+    KIND(name, V, f32, float, (threads, blocks), parameters, arguments)

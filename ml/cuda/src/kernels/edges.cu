@@ -21,6 +21,7 @@ __device__ void first_forward(const float* series, const float* weight, const fl
         float y[RUN], b = bias[c];
 #pragma unroll
         for (int i = 0; i < RUN; i++) y[i] = b;
+#pragma unroll 1
         for (int k = 0; k < taps; k += 8) {
             float w[8], v[24];
 #pragma unroll
@@ -74,13 +75,24 @@ __device__ void first_backward(const float* series, const T* gradient, const T* 
             x[i] = t >= 0 && t < length ? series[(size_t)n * length + t] : 0.f;
         }
         __syncthreads();
+        float y_next = 0.f, g_next = 0.f, m_next = 0.f;
+        int s_next = 0;
+        auto read = [&](int p) {
+            size_t at = ((size_t)n * to.stride + p) * channels + c;
+            y_next = wide(pooled[at]), g_next = wide(gradient[at]);
+            if (mirror) m_next = wide(mirror[at]);
+            if (window > 1) s_next = switches[((size_t)n * to.length + p) * channels + c];
+        };
+        if (c < channels && warp < to.length) read(warp);
         if (c < channels)
             for (int p = warp; p < to.length; p += warps) {
-                size_t at = ((size_t)n * to.stride + p) * channels + c;
-                float y = wide(pooled[at]), g = wide(gradient[at]);
-                if (mirror && n < valid) g += lambda * (y - wide(mirror[at]));
+                // What the next point needs is on its way while this one is computed.
+                float y = y_next, g = g_next, m = m_next;
+                int s = s_next;
+                if (p + warps < to.length) read(p + warps);
+                if (mirror && n < valid) g += lambda * (y - m);
                 g *= slope(activation, y);
-                int r = p * window + (window > 1 ? switches[((size_t)n * to.length + p) * channels + c] : 0);
+                int r = p * window + s;
                 const float* v = x + pad + r - before + tap;
 #pragma unroll
                 for (int k = 0; k < KT; k++) acc[k] += g * v[k];
@@ -227,16 +239,24 @@ __device__ void last_backward(const float* gradient, const T* values, const u8* 
             bias += v;
         }
         __syncthreads();
+        float v_next = 0.f;
+        int s_next = 0;
+        auto read = [&](int p) {
+            v_next = wide(values[((size_t)n * in.stride + p) * channels + c]);
+            if (window > 1 && switches) s_next = switches[((size_t)n * in.length + p) * channels + c];
+        };
+        if (c < channels && warp < in.length) read(warp);
         if (c < channels)
             for (int p = warp; p < in.length; p += warps) {
                 size_t at = ((size_t)n * in.stride + p) * channels + c;
-                float v = wide(values[at]), g = 0.f;
+                float v = v_next, g = 0.f;
                 int from = 0, to = 1;
                 if (window > 1 && switches) {
-                    from = switches[((size_t)n * in.length + p) * channels + c], to = from + 1;
+                    from = s_next, to = from + 1;
                 } else {
                     to = min(window, length - p * window);
                 }
+                if (p + warps < in.length) read(p + warps);
                 for (int q = from; q < to; q++) {
                     const float* e = d + pad + p * window + q + before;
                     if (tap == 0) {
@@ -276,12 +296,12 @@ __device__ void last_backward(const float* gradient, const T* values, const u8* 
 }
 
 #define FIRST(V)                                                                                                       \
-    PAIR(first_forward, V, (const float* series, const float* weight, const float* bias, T* out, u8* switches,         \
+    BOUND(384, 2, first_forward, V, (const float* series, const float* weight, const float* bias, T* out, u8* switches,         \
                             int length, Level to, int kernel, int before, int channels, int tiles, int activation),    \
          (series, weight, bias, out, switches, length, to, kernel, before, channels, tiles, activation))
 FIRST(1)
 FIRST(2)
-THREE(first_backward, 24, (const float* series, const T* gradient, const T* pooled, const T* mirror, const u8* switches,
+BOUND(256, 4, first_backward, 24, (const float* series, const T* gradient, const T* pooled, const T* mirror, const u8* switches,
                           float* partial, const Control* control, float lambda, int samples, int length, Level to,
                           int kernel, int before, int channels, int window, int activation),
      (series, gradient, pooled, mirror, switches, partial, control, lambda, samples, length, to, kernel, before, channels,
@@ -295,7 +315,7 @@ THREE(first_backward, 24, (const float* series, const T* gradient, const T* pool
           channels, window, tiles))
 LAST(1)
 LAST(8)
-THREE(last_backward, 24, (const float* gradient, const T* values, const u8* switches, const float* weight, T* out,
+BOUND(256, 3, last_backward, 24, (const float* gradient, const T* values, const u8* switches, const float* weight, T* out,
                          float* partial_before, float* partial, int samples, int length, Level in, int kernel, int before,
                          int channels, int window, int activation),
      (gradient, values, switches, weight, out, partial_before, partial, samples, length, in, kernel, before, channels,

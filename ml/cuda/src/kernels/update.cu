@@ -13,6 +13,16 @@ struct Segment {
 extern "C" __global__ void gather_gradient(const Segment* segments, float* gradient) {
     __shared__ float sums[8][32];
     Segment s = segments[blockIdx.y];
+    if (s.parts <= 16) {
+        // Few parts: a value a thread.
+        for (int i = (blockIdx.x * 8 + threadIdx.y) * 32 + threadIdx.x; i < s.length; i += gridDim.x * 256) {
+            float sum = 0.f;
+#pragma unroll 4
+            for (int part = 0; part < s.parts; part++) sum += s.from[part * s.pitch + i];
+            gradient[s.to + i] = sum;
+        }
+        return;
+    }
     for (int at = blockIdx.x * 32; at < s.length; at += gridDim.x * 32) {
         int i = at + threadIdx.x;
         float sum = 0.f;

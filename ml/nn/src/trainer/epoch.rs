@@ -17,7 +17,8 @@ impl Trainer<'_> {
         let share = place.share(self.feed.rows());
         let rows = share.start..share.end.min(share.start + INITIAL_ROWS.div_ceil(place.of));
         let n = rows.len();
-        let loss = evaluate(self.objective, &self.parameters, self.feed, rows, &mut self.series)?;
+        let at_once = self.stays.then(|| self.minibatch());
+        let loss = evaluate(self.objective, (&self.parameters, at_once), self.feed, rows, &mut self.series)?;
         let mut sums = [loss, n as f64];
         self.gang.sync.sum(&mut sums)?;
         Ok(sums[0] / sums[1])
@@ -72,10 +73,12 @@ impl Trainer<'_> {
     pub(super) fn close_epoch(&mut self) -> Result<()> {
         let epoch = self.position.epoch - 1;
         let mut sums = [0.0; 2];
+        let at_once = self.stays.then(|| self.minibatch());
         if let Some(feed) = &mut self.validation {
             let rows = self.gang.sync.place().share(feed.rows());
             sums[1] = rows.len() as f64;
-            sums[0] = evaluate(self.objective, &self.parameters, *feed, rows, &mut self.series)?;
+            let parameters = (&self.parameters[..], at_once);
+            sums[0] = evaluate(self.objective, parameters, *feed, rows, &mut self.series)?;
             self.gang.sync.sum(&mut sums)?;
         }
         let known = self.history.epochs.iter().any(|record| record.epoch == epoch);
@@ -102,20 +105,24 @@ impl Trainer<'_> {
     }
 }
 
-/// The loss summed over `rows` of `feed`.
+/// The loss summed over `rows` of `feed`: with these parameters, or with those on the device, so many rows at once.
 fn evaluate(
     objective: &mut dyn Objective,
-    parameters: &[f32],
+    (parameters, at_once): (&[f32], Option<usize>),
     feed: &mut dyn SeriesFeed,
     rows: Range<usize>,
     series: &mut Vec<f32>,
 ) -> Result<f64> {
     let mut sum = 0.0;
-    for start in rows.clone().step_by(EVALUATION_ROWS) {
-        let chunk: Vec<usize> = (start..rows.end.min(start + EVALUATION_ROWS)).collect();
+    let most = at_once.unwrap_or_default().max(EVALUATION_ROWS);
+    for start in rows.clone().step_by(most) {
+        let chunk: Vec<usize> = (start..rows.end.min(start + most)).collect();
         series.resize(chunk.len() * objective.time_points(), 0.0);
         feed.read(&chunk, series)?;
-        sum += objective.loss(parameters, series)?;
+        sum += match at_once.and_then(|_| objective.resident()) {
+            Some(device) => device.evaluate(series)?,
+            None => objective.loss(parameters, series)?,
+        };
     }
     Ok(sum)
 }

@@ -16,6 +16,9 @@ pub(super) struct Split {
 impl Trainer<'_> {
     /// One minibatch, and the round that it is part of; `next` will probably be the minibatch after it.
     pub(super) fn step(&mut self, rows: &[usize], next: &[usize], alone: bool) -> Result<Round> {
+        if self.stays {
+            return self.step_there(rows, next, alone);
+        }
         self.gang.check_cancelled()?;
         let clock = Instant::now();
         self.series.resize(rows.len() * self.objective.time_points(), 0.0);
@@ -46,7 +49,7 @@ impl Trainer<'_> {
         Ok(round)
     }
 
-    fn record(&mut self, round: &Round) {
+    pub(super) fn record(&mut self, round: &Round) {
         let split = std::mem::take(&mut self.split);
         let record = StepRecord {
             epoch: self.position.epoch,
@@ -66,7 +69,7 @@ impl Trainer<'_> {
     }
 
     /// A NaN would spread to every rank with the next update, so it stops here, with its cause if that is a row.
-    fn check_finite(&self, rows: &[usize], loss: f64) -> Result<()> {
+    pub(super) fn check_finite(&self, rows: &[usize], loss: f64) -> Result<()> {
         let gradient_is_finite = || self.gradient.iter().all(|g| g.is_finite());
         if loss.is_finite() && gradient_is_finite() {
             return Ok(());

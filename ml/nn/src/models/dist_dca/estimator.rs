@@ -1,7 +1,10 @@
 //! dist-DCA as a stage: options → estimator → gang → model, and back from a folder.
 
 use super::{DcaObjective, DistDca, DistDcaConfig, config::STAGE};
-use crate::{device::device, trainer::train};
+use crate::{
+    device::{device, placement},
+    trainer::train,
+};
 use std::path::Path;
 use voxelflow_stage::{
     Error, Estimator, Fitted, Gang, Model, ModelFunction, Options, Result, SeriesFeed, StageKind,
@@ -22,7 +25,7 @@ impl Estimator for DistDcaEstimator {
 
     fn check(&self, time_points: usize, settings: &TrainSettings) -> Result<()> {
         self.config.architecture(time_points)?;
-        device(&settings.device)?;
+        placement(&settings.device)?;
         settings.validate()
     }
 
@@ -49,11 +52,10 @@ impl Estimator for DistDcaEstimator {
             return Err(Error::Data { what: "validation rows".into(), reason });
         }
         let architecture = self.config.architecture(feed.time_points())?;
-        let device = device(&gang.settings.device)?;
-        let mut objective = DcaObjective::new(&architecture, &device);
+        let mut objective = DcaObjective::placed(&architecture, &gang.settings)?;
         let identity = serde_json::json!({ "stage": STAGE, "options": self.config.to_options() });
         let trained = train(&mut objective, &identity, feed, validation, gang)?;
-        let model = DistDca::try_new(&architecture, &trained.parameters, &device)?;
+        let model = DistDca::try_new(&architecture, &trained.parameters, &device("cpu")?)?;
         Ok(Fitted { model: Box::new(model), history: trained.history })
     }
 }

@@ -15,6 +15,7 @@ mod measured;
 mod model;
 mod network;
 mod objective;
+mod on_card;
 mod step;
 
 pub use config::{Architecture, DistDcaConfig};

@@ -1,12 +1,13 @@
-//! The loss of a dist-DCA as the training loop sees it: by hand-written steps on the CPU, by burn elsewhere.
+//! The loss of a dist-DCA as the training loop sees it: by hand-written steps on the CPU and on cards, by burn elsewhere.
 
-use super::{Architecture, Measured, Network, step::Step};
+use super::{Architecture, Measured, Network, on_card::OnCard, step::Step};
 use crate::{
-    objective::Objective,
+    device::{Placement, placement},
+    objective::{Objective, Resident},
     parameters::{ParameterLayout, device_failed, pack_gradients, unpack},
 };
 use burn::tensor::{Device, Tensor, TensorData};
-use voxelflow_stage::Result;
+use voxelflow_stage::{Result, TrainSettings};
 
 /// Samples that burn differentiates at once; a minibatch is the sum of such pieces. It bounds memory: a piece holds
 /// about 3 MB a sample at 284 points.
@@ -24,6 +25,7 @@ pub struct DcaObjective {
 #[derive(Debug)]
 enum Place {
     Cpu(Box<Step<f32>>),
+    Card(Box<OnCard>),
     Device(Box<Graph>),
 }
 
@@ -41,11 +43,24 @@ impl DcaObjective {
         Self { layout, time_points: architecture.time_points(), place }
     }
 
+    /// The objective where the settings say.
+    ///
+    /// # Errors
+    /// A device that is none, or a card that this machine does not have.
+    pub fn placed(architecture: &Architecture, settings: &TrainSettings) -> Result<Self> {
+        let on_cpu = Self::new(architecture, &Device::flex());
+        let place = match placement(&settings.device)? {
+            Placement::Cpu => on_cpu.place,
+            Placement::Card(ordinal) => Place::Card(Box::new(OnCard::new(architecture, ordinal, settings)?)),
+        };
+        Ok(Self { place, ..on_cpu })
+    }
+
     /// Where the time of the last call went, on the CPU; elsewhere nothing is measured.
     pub fn phases(&self) -> Vec<Measured> {
         match &self.place {
             Place::Cpu(step) => step.phases(),
-            Place::Device(_) => Vec::new(),
+            Place::Card(_) | Place::Device(_) => Vec::new(),
         }
     }
 }
@@ -64,6 +79,7 @@ impl Objective for DcaObjective {
         self.layout.check(gradient.len(), "gradient")?;
         match &mut self.place {
             Place::Cpu(step) => Ok(step.gradient(parameters, series, gradient)),
+            Place::Card(card) => card.gradient(parameters, series, gradient),
             Place::Device(graph) => graph.gradient(parameters, series, gradient),
         }
     }
@@ -72,7 +88,15 @@ impl Objective for DcaObjective {
         self.layout.check(parameters.len(), "flat vector")?;
         match &mut self.place {
             Place::Cpu(step) => Ok(step.loss(parameters, series)),
+            Place::Card(card) => card.loss(parameters, series),
             Place::Device(graph) => graph.loss(parameters, series),
+        }
+    }
+
+    fn resident(&mut self) -> Option<&mut dyn Resident> {
+        match &mut self.place {
+            Place::Card(card) => Some(card.as_mut()),
+            Place::Cpu(_) | Place::Device(_) => None,
         }
     }
 }
