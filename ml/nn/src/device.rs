@@ -51,7 +51,7 @@ fn refused(reason: String) -> Error {
 pub(crate) fn card_failed(error: voxelflow_cuda::Error) -> Error {
     match error.is_input() {
         true => refused(error.to_string()),
-        false => Error::Rows { path: "the card".into(), reason: error.to_string() },
+        false => Error::Device { reason: error.to_string() },
     }
 }
 
