@@ -18,6 +18,7 @@ const LAYERS: &[(&str, &str)] = &[
     ("ml", "voxelflow-signal"),
     ("ml", "voxelflow-cuda"),
     ("ml", "voxelflow-ridge"),
+    ("ml", "voxelflow-encoding"),
     ("ml", "voxelflow-nn"),
     ("ml", "voxelflow-operators"),
     ("connectors", "voxelflow-formats"),
@@ -44,7 +45,7 @@ const ALLOWED_ACROSS: &[(&str, &[&str])] = &[
 /// Heavy libraries and the only crates that may name them.
 const NAMED_ONLY_BY: &[(&str, &[&str])] = &[
     ("burn", &["voxelflow-nn"]),
-    ("faer", &["voxelflow-ridge"]),
+    ("faer", &["voxelflow-ridge", "voxelflow-encoding"]),
     ("cudarc", &["voxelflow-cuda"]),
     (
         "datafusion",

@@ -1,7 +1,7 @@
 //! The seam through which ML stages plug into plans. The engine knows their names, options and plans;
 //! what they compute is known on the other side only.
 
-use arrow::datatypes::DataType;
+use arrow::datatypes::{DataType, SchemaRef};
 use datafusion::{
     logical_expr::{LogicalPlan, ScalarUDF},
     prelude::SessionConfig,
@@ -9,10 +9,13 @@ use datafusion::{
 use serde_json::{Map, Value};
 use std::{error::Error, fmt, path::PathBuf, sync::Arc};
 
+/// The file with the table of a model, in its folder.
+pub const MODEL_TABLE: &str = "targets.parquet";
+
 /// Options by name, as written `(name => value, …)`.
 pub type OptionMap = Map<String, Value>;
 
-/// `TRAIN MODEL model USING stage (options) ON (train) VALIDATE ON (validation) WITH (settings)`.
+/// `TRAIN MODEL model USING stage (options) ON (train) FEATURES (features) VALIDATE ON (validation) WITH (settings)`.
 #[derive(Debug, Clone)]
 pub struct TrainRequest {
     /// The model's name.
@@ -29,6 +32,8 @@ pub struct TrainRequest {
     pub train: LogicalPlan,
     /// Rows to validate on.
     pub validation: Option<LogicalPlan>,
+    /// What the series of both are to be explained by, for stages that explain series.
+    pub features: Option<LogicalPlan>,
 }
 
 /// Why a stage refused, and which option is to blame, so that the language can put a caret under it.
@@ -86,6 +91,12 @@ pub trait StagePlanner: fmt::Debug + Send + Sync {
         arguments: &[DataType],
     ) -> Option<DataType> {
         let _ = (request, function, arguments);
+        None
+    }
+    /// Columns of the table of the requested model, for a model that knows something of each of its targets: statements
+    /// after it read it by the model's name, from the file [`MODEL_TABLE`] of its folder. `None`: it has none.
+    fn model_table(&self, request: &TrainRequest) -> Option<SchemaRef> {
+        let _ = request;
         None
     }
     /// Puts into a session's configuration what plans of these stages look for there while they run; called once for

@@ -1,7 +1,7 @@
 //! Training a stage on a dataset, and applying the functions of what comes out.
 
 use crate::{
-    Dataset, Engine, OptionMap, TrainRequest,
+    Dataset, Engine, MODEL_TABLE, OptionMap, TrainRequest,
     error::{Error, Result, similar},
 };
 use arrow::{
@@ -49,6 +49,7 @@ pub struct TrainConfig {
     model: Option<String>,
     folder: Option<PathBuf>,
     validation: Option<Dataset>,
+    features: Option<Dataset>,
     settings: OptionMap,
 }
 
@@ -122,6 +123,13 @@ impl TrainConfig {
         self
     }
 
+    /// What the series are to be explained by: a design, or a row for each sample of each run.
+    #[must_use]
+    pub fn features(mut self, features: &Dataset) -> Self {
+        self.features = Some(features.clone());
+        self
+    }
+
     /// Rows to validate on.
     #[must_use]
     pub fn validate_on(mut self, rows: &Dataset) -> Self {
@@ -152,6 +160,11 @@ impl TrainedModel {
             from: "series".to_owned(),
             into: name.to_owned(),
         }
+    }
+
+    /// The file with a row for each target, of a model that has targets.
+    pub fn targets(&self) -> PathBuf {
+        self.folder.join(MODEL_TABLE)
     }
 
     /// `encode`, into the column `hidden`.
@@ -227,6 +240,7 @@ impl Dataset {
         let model = config.model.unwrap_or_else(|| spec.stage.clone());
         let folder = config.folder.unwrap_or_else(|| engine.default_model_folder(&model));
         let validation = config.validation.as_ref().map(Dataset::logical_plan).transpose()?.cloned();
+        let features = config.features.as_ref().map(Dataset::logical_plan).transpose()?.cloned();
         let request = TrainRequest {
             model: model.clone(),
             folder: folder.clone(),
@@ -235,6 +249,7 @@ impl Dataset {
             settings: config.settings,
             train: self.logical_plan()?.clone(),
             validation,
+            features,
         };
         let plan = engine.planner().plan_train(request)?;
         let batches = engine.dataset(plan).collect().await?;

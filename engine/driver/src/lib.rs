@@ -31,6 +31,7 @@ pub mod progress;
 mod rows;
 mod session;
 mod source_identity;
+mod stages;
 mod stores;
 
 pub use error::{Error, Result};

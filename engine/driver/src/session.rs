@@ -228,7 +228,7 @@ fn session_context(config: &EngineConfig, stores: &LiveOptions) -> Result<Sessio
 fn stages(stores: &LiveOptions) -> Arc<dyn StagePlanner> {
     let models = StoredModels::new(stores.clone());
     let files = Arc::new(SessionStores::new(stores.clone()));
-    Arc::new(StageCatalog::new(voxelflow_nn::stages()).with_models(Arc::new(models)).with_stores(files))
+    Arc::new(StageCatalog::new(crate::stages::stages()).with_models(Arc::new(models)).with_stores(files))
 }
 
 /// What is written by relative name is renamed into its place, so its folder is one of a file system.

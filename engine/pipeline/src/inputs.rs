@@ -44,7 +44,8 @@ impl PlannerContext {
     fn collect(&self, statement: &Statement, kind: &StatementKind, inputs: &mut Inputs) -> Result<()> {
         match kind {
             StatementKind::Train(train) => {
-                for relation in [Some(&train.train), train.validation.as_ref()].into_iter().flatten() {
+                let others = [train.features.as_ref(), train.validation.as_ref()];
+                for relation in [&train.train].into_iter().chain(others.into_iter().flatten()) {
                     self.collect_sql(statement, query(&relation.query), inputs)?;
                 }
                 Ok(())

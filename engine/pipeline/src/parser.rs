@@ -160,12 +160,14 @@ impl<'a> StatementParser<'a> {
         let options = self.options(&stage.text)?;
         self.expect("ON")?;
         let train = self.relation()?;
-        let (mut validation, mut per, mut settings) = (None, None, None);
+        let (mut features, mut validation, mut per, mut settings) = (None, None, None, None);
         loop {
             let clause = self.next_place();
             let twice = if self.take("VALIDATE") {
                 self.expect("ON")?;
                 validation.replace(self.relation()?).is_some()
+            } else if self.take("FEATURES") {
+                features.replace(self.relation()?).is_some()
             } else if self.take("PER") {
                 per.replace(self.name("a column")?).is_some()
             } else if self.take("WITH") {
@@ -174,14 +176,15 @@ impl<'a> StatementParser<'a> {
             } else if self.sql.parser.peek_token_ref().token == Token::EOF {
                 break;
             } else {
-                return Err(self.expected(&["VALIDATE ON", "PER", "WITH"]));
+                return Err(self.expected(&["FEATURES", "VALIDATE ON", "PER", "WITH"]));
             };
             if twice {
                 let message = format!("{} is given twice", self.source.slice(clause).to_uppercase());
                 return Err(PipelineError::new(self.source, clause, message).help("give it once"));
             }
         }
-        Ok(Train { model, stage, options, train, validation, per, settings: settings.unwrap_or_default() })
+        let settings = settings.unwrap_or_default();
+        Ok(Train { model, stage, options, train, features, validation, per, settings })
     }
 
     /// After `EXPORT`.

@@ -223,6 +223,10 @@ impl Planner {
             Some(relation) => Some(self.plan_relation(statement, relation).await?),
             None => None,
         };
+        let features = match &train.features {
+            Some(relation) => Some(self.plan_relation(statement, relation).await?),
+            None => None,
+        };
         let mut settings = train.settings.to_map();
         if let Some(per) = &train.per {
             if rows.schema().field_with_unqualified_name(&per.text).is_err() {
@@ -254,13 +258,32 @@ impl Planner {
             settings,
             train: rows,
             validation,
+            features,
         };
         let plan = self.context.stages.plan_train(request.clone()).map_err(|e| {
             let place = e.option.as_deref().and_then(|o| option_place(train, o)).unwrap_or(stage.span);
             refused(statement, Some(place), &e).caused_by(DataFusionError::External(Box::new(e)))
         })?;
         self.check_types(statement, &plan)?;
+        self.check_model_table(statement, train, &request)?;
         Ok(Planned::Train(Box::new(PlannedTrain { request, plan, publish })))
+    }
+
+    /// A model that is a table too takes no table's name.
+    fn check_model_table(&self, statement: &Statement, train: &Train, request: &TrainRequest) -> Result<()> {
+        let name = &train.model;
+        let trained_before = self.context.models.contains_key(&name.text);
+        if trained_before || self.context.stages.model_table(request).is_none() {
+            return Ok(());
+        }
+        let exists = self.context.session.table_exist(name.text.as_str());
+        if !exists.map_err(|e| self.diagnose(statement, e))? {
+            return Ok(());
+        }
+        let message = format!("there is a table `{}` already", name.text);
+        Err(PipelineError::new(&statement.source, name.span, message).help(
+            "what the model knows of its targets becomes a table of the model's name; choose another name",
+        ))
     }
 
     async fn plan_export(&self, statement: &Statement, export: &ExportMaps) -> Result<Planned> {
@@ -384,7 +407,7 @@ impl Planner {
             Planned::Train(train) => {
                 let entry = ModelEntry::Declared(Arc::new(train.request.clone()));
                 self.context.models.insert(train.request.model.clone(), entry);
-                Ok(())
+                declare_model_table(&session, self.context.stages.as_ref(), &train.request)
             }
             Planned::Set { plan, .. }
             | Planned::CreateExternalTable(plan)
@@ -404,6 +427,18 @@ fn declare_table(session: &SessionContext, table: &PlannedTable) -> Result<(), D
         session.deregister_table(table.name.clone())?;
     }
     session.register_table(table.name.clone(), Arc::new(empty)).map(drop)
+}
+
+/// The table of a model that has one, without rows.
+fn declare_model_table(
+    session: &SessionContext,
+    stages: &dyn StagePlanner,
+    request: &TrainRequest,
+) -> Result<(), DataFusionError> {
+    let Some(schema) = stages.model_table(request) else { return Ok(()) };
+    let empty = MemTable::try_new(schema, vec![Vec::new()])?;
+    session.deregister_table(request.model.as_str())?;
+    session.register_table(request.model.as_str(), Arc::new(empty)).map(drop)
 }
 
 /// Where an option or setting of that name is written.

@@ -139,7 +139,8 @@ pub struct Relation {
     pub span: Span,
 }
 
-/// `TRAIN MODEL model USING stage (options) ON train [VALIDATE ON validation] [PER column] [WITH (settings)]`.
+/// `TRAIN MODEL model USING stage (options) ON train [FEATURES features] [VALIDATE ON validation] [PER column]
+/// [WITH (settings)]`.
 #[derive(Clone, Debug)]
 pub struct Train {
     /// The model's name.
@@ -150,6 +151,8 @@ pub struct Train {
     pub options: NamedOptions,
     /// Rows to train on.
     pub train: Relation,
+    /// What the series are to be explained by.
+    pub features: Option<Relation>,
     /// Rows to validate on.
     pub validation: Option<Relation>,
     /// A model for each value of this column.

@@ -240,6 +240,7 @@ impl<'a> Training<'a> {
                     settings: self.settings.clone(),
                     progress: Some(Arc::new(Canceller(cancel))),
                     checkpoints: self.checkpoints.map(Path::to_owned),
+                    output: None,
                     cancelled: cancelled.clone(),
                 };
                 move || {

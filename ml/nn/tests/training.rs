@@ -81,6 +81,7 @@ fn try_train(options: Options<'_>) -> Vec<Result<Fitted>> {
                     settings: options.settings.clone(),
                     progress: options.progress.clone(),
                     checkpoints: options.checkpoints.map(Path::to_owned),
+                    output: None,
                     cancelled: options.cancelled.clone(),
                 };
                 let validation = options.validation.clone();

@@ -5,16 +5,17 @@ use crate::{
     functions::{ModelCache, ModelFunctionUdf, ModelSource, series_functions},
     plan_clean, plan_concatenate, plan_design, plan_split,
     series_column::{series_length, series_type},
+    train::target_schema,
 };
-use arrow::datatypes::DataType;
+use arrow::datatypes::{DataType, SchemaRef};
 use datafusion::{
     execution::object_store::ObjectStoreRegistry,
     logical_expr::{Extension, LogicalPlan, ScalarUDF},
     prelude::SessionConfig,
 };
-use std::{collections::BTreeSet, sync::Arc};
+use std::{collections::BTreeSet, path::Path, sync::Arc};
 use voxelflow_dataset::{OptionMap, StageError, StagePlanner, TrainRequest};
-use voxelflow_stage::{Estimator, StageKind, nearest};
+use voxelflow_stage::{Estimator, Model, StageKind, nearest};
 
 /// Plans what the stages do, by their names.
 #[derive(Clone, Debug)]
@@ -48,6 +49,11 @@ impl StageCatalog {
         Ok(self.kind(stage)?.estimator(options)?)
     }
 
+    /// The model of `stage` in `folder`, which is being written.
+    pub(crate) fn load(&self, stage: &str, folder: &Path) -> Result<Box<dyn Model>, Error> {
+        Ok(self.kind(stage)?.load(folder)?)
+    }
+
     fn kind(&self, stage: &str) -> Result<&dyn StageKind, Error> {
         let kind = self.kinds.iter().find(|kind| kind.name() == stage);
         kind.map(AsRef::as_ref).ok_or_else(|| {
@@ -64,7 +70,7 @@ impl StagePlanner for StageCatalog {
 
     fn plan_train(&self, request: TrainRequest) -> Result<LogicalPlan, StageError> {
         let job = TrainJob::try_new(self.kind(&request.stage)?, &request)?;
-        let node = TrainNode::try_new(Arc::new(job), request.train, request.validation)
+        let node = TrainNode::try_new(Arc::new(job), request.train, request.validation, request.features)
             .map_err(|e| StageError { option: None, source: Box::new(e) })?;
         Ok(LogicalPlan::Extension(Extension { node: Arc::new(node) }))
     }
@@ -108,6 +114,12 @@ impl StagePlanner for StageCatalog {
         let estimator = self.kind(&request.stage).ok()?.estimator(&request.options).ok()?;
         let functions = estimator.functions(time_points);
         functions.iter().find(|f| f.name == function).map(|f| series_type(f.output_length))
+    }
+
+    fn model_table(&self, request: &TrainRequest) -> Option<SchemaRef> {
+        let estimator = self.kind(&request.stage).ok()?.estimator(&request.options).ok()?;
+        let columns = estimator.target_columns();
+        (!columns.is_empty()).then(|| target_schema(request.train.schema().as_arrow(), columns))
     }
 
     /// Ranks find their stage in the catalogue of the session that they run in.

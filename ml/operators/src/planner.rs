@@ -39,7 +39,9 @@ impl ExtensionPlanner for OperatorsPlanner {
         _planning: &PhysicalPlanningContext,
     ) -> Result<Option<Arc<dyn ExecutionPlan>>> {
         if let Some(train) = node.as_any().downcast_ref::<TrainNode>() {
-            let exec = TrainExec::new(Arc::clone(train.job()), physical_inputs.to_vec(), train.validates());
+            let (validates, features) = (train.validates(), train.has_features());
+            let job = Arc::clone(train.job());
+            let exec = TrainExec::new(job, physical_inputs.to_vec(), validates, features);
             return Ok(Some(Arc::new(exec)));
         }
         if let Some(member) = node.as_any().downcast_ref::<GangMember>() {

@@ -4,6 +4,7 @@
 //!  TrainNode ──planned──► TrainExec, in the driver                          elsewhere, or in this process
 //!    ├ train rows           1. the rows' plan, spooled ────────────────────►  partitions: part files
 //!    ├ validation rows      2. their order ◄─ keys ─────────────────────────┘
+//!    ├ features             (of a stage that explains series: gathered here, spooled for the ranks)
 //!    ├ Rank 0, Rank 1, …    3. GangHost; the gang's plan ──────────────────►  ranks: train_rank
 //!    └ ParameterShard 0, …  4. their rows ◄─────────────────────────────────┘  the leader: model files
 //!                           5. model folder, whole or not at all; rows of history
@@ -11,6 +12,8 @@
 
 mod collected;
 mod exec;
+mod explaining;
+mod features;
 mod gang;
 mod history;
 mod host;
@@ -22,8 +25,10 @@ mod rank;
 mod rank_row;
 mod row_order;
 mod run_record;
+mod samples;
 mod spool;
 mod statistics;
+mod target_table;
 
 pub use exec::TrainExec;
 pub use job::{GangOptions, SubjectOverlap, TrainJob, TrainOptions};
@@ -32,3 +37,4 @@ pub use node::TrainNode;
 pub use rank_row::{FailureCause, RankFailure};
 pub use run_record::end_cut_off;
 pub use statistics::Statistics;
+pub(crate) use target_table::schema as target_schema;

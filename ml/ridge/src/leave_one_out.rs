@@ -8,28 +8,36 @@ use faer::linalg::matmul::matmul;
 use faer::{Accum, Mat};
 use std::ops::Range;
 
-/// The penalties' leverages, and what was summed over blocks of targets.
+/// The decomposition and the penalties, and what is the same for all blocks of targets.
 pub(crate) struct LeaveOneOut<'a, T> {
     alphas: &'a [f64],
     spectrum: &'a Spectrum<T>,
     z: &'a Mat<T>,
-    /// `1 − hᵢ` of each penalty.
+    /// `1 − hᵢ` of each penalty, where targets are predicted.
     kept: Vec<Vec<f64>>,
 }
 
 impl<'a, T: Scalar> LeaveOneOut<'a, T> {
     /// `z`: the centred features in the spectrum's basis.
     pub fn new(spectrum: &'a Spectrum<T>, z: &'a Mat<T>, alphas: &'a [f64]) -> Self {
-        let n = z.nrows();
-        let kept = alphas.iter().map(|alpha| {
-            // The intercept takes 1/n.
-            let mut kept = vec![1.0 - 1.0 / n as f64; n];
-            for (column, shrink) in z.col_iter().zip(spectrum.shrink(*alpha)) {
-                kept.iter_mut().zip(column.iter()).for_each(|(k, z)| *k -= z.wide() * z.wide() * shrink);
-            }
-            kept
-        });
-        Self { alphas, spectrum, z, kept: kept.collect() }
+        Self { alphas, spectrum, z, kept: Vec::new() }
+    }
+
+    /// The same, ready to predict.
+    pub fn with_leverages(self) -> Self {
+        let kept = self.alphas.iter().map(|alpha| self.kept(*alpha)).collect();
+        Self { kept, ..self }
+    }
+
+    /// `1 − hᵢ` of a penalty.
+    fn kept(&self, alpha: f64) -> Vec<f64> {
+        let n = self.z.nrows();
+        // The intercept takes 1/n.
+        let mut kept = vec![1.0 - 1.0 / n as f64; n];
+        for (column, shrink) in self.z.col_iter().zip(self.spectrum.shrink(alpha)) {
+            kept.iter_mut().zip(column.iter()).for_each(|(k, z)| *k -= z.wide() * z.wide() * shrink);
+        }
+        kept
     }
 
     /// Scores of every target of a block, by penalty: each penalty costs a product.
@@ -83,7 +91,7 @@ impl<'a, T: Scalar> LeaveOneOut<'a, T> {
         let (square, rest) = sums.split_at(of.values * of.values);
         let (cross, rows) = rest.split_at(self.alphas.len() * of.samples);
         let each = which.map(|number| {
-            let (kept, cross) = (&self.kept[number], &cross[number * of.samples..]);
+            let (kept, cross) = (self.kept(self.alphas[number]), &cross[number * of.samples..]);
             let shrink = self.spectrum.shrink(self.alphas[number]);
             // D·MMᵀ·D, then zᵢ of it by zᵢ.
             let inner: Mat<T> = Mat::from_fn(of.values, of.values, |i, j| {

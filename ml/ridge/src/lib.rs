@@ -41,6 +41,6 @@ pub use folds::{Folds, leave_one_run_out};
 pub use null::{NullResult, NullTest, Permuted, Rearrangement, false_discovery, rearrangements};
 pub use ridge_cv::{Coefficients, CrossValidation, Evidence, RidgeCv, RidgeFit, RidgeSettings};
 pub use scalar::Scalar;
-pub use score::{Score, TargetScores, pearson, predict_scores, r2};
+pub use score::{Score, TargetScores, pearson, predict, r2, target_scores};
 pub use streamed::{CardPlan, CardRates, HeldOut, Step, StreamShape, StreamedRidge};
 pub use targets::Targets;

@@ -175,7 +175,8 @@ impl<T: Scalar> RidgeCv<T> {
 
     fn scored_evidence(&self, targets: &mut dyn Targets<T>) -> Result<Evidence> {
         let (alphas, score) = (&self.settings.alphas, self.settings.score);
-        let alone = (self.settings.cv == CrossValidation::LeaveOneOut).then(|| self.leave_one_out());
+        let alone =
+            (self.settings.cv == CrossValidation::LeaveOneOut).then(|| self.leave_one_out().with_leverages());
         let (mut sums, mut fitted) = (vec![0.0; alphas.len()], 0.0);
         let (mut unfit, mut all) = (Vec::new(), Vec::new());
         for range in blocks(targets.count(), self.settings.block) {

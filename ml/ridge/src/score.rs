@@ -2,7 +2,7 @@
 
 use crate::spectrum::product;
 use crate::{Coefficients, Scalar};
-use faer::MatRef;
+use faer::{Mat, MatRef};
 use serde::{Deserialize, Serialize};
 
 /// What decides between penalties. A larger score is better.
@@ -81,23 +81,24 @@ pub struct TargetScores {
     pub mean_squared_error: f64,
 }
 
-/// How well `coefficients` predict the targets `y`, `[n_samples, n_targets]`, from the features `x`,
-/// `[n_samples, n_features]`, in samples that they were not fitted to.
-pub fn predict_scores<T: Scalar>(
-    x: MatRef<'_, T>,
-    y: MatRef<'_, T>,
-    coefficients: &Coefficients<T>,
-) -> Vec<TargetScores> {
-    let predicted = product(x, coefficients.weights.as_ref());
-    let each = coefficients.intercepts.iter().enumerate().map(|(target, intercept)| {
-        let y: Vec<f64> = y.col(target).iter().map(|v| v.wide()).collect();
-        let count = y.len().max(1) as f64;
+/// What `coefficients` predict from the features `x`, `[n_samples, n_features]`: `[n_samples, n_targets]`.
+pub fn predict<T: Scalar>(x: MatRef<'_, T>, coefficients: &Coefficients<T>) -> Mat<T> {
+    let mut predicted = product(x, coefficients.weights.as_ref());
+    for (column, intercept) in predicted.col_iter_mut().zip(&coefficients.intercepts) {
+        column.iter_mut().for_each(|value| *value = T::of(value.wide() + intercept));
+    }
+    predicted
+}
+
+/// How well targets are predicted, each by itself: both are `[n_samples, n_targets]`.
+pub fn target_scores<T: Scalar>(actual: MatRef<'_, T>, predicted: MatRef<'_, T>) -> Vec<TargetScores> {
+    let each = actual.col_iter().zip(predicted.col_iter()).map(|(actual, predicted)| {
+        let actual: Vec<f64> = actual.iter().map(|v| v.wide()).collect();
+        let count = actual.len().max(1) as f64;
         // About the target's mean: series of images are far from zero.
-        let mean = y.iter().sum::<f64>() / count;
+        let mean = actual.iter().sum::<f64>() / count;
         let mut sums = Sums::default();
-        y.iter()
-            .zip(predicted.col(target).iter())
-            .for_each(|(y, p)| sums.add(y - mean, p.wide() + intercept - mean));
+        actual.iter().zip(predicted.iter()).for_each(|(y, p)| sums.add(y - mean, p.wide() - mean));
         let constant = sums.yy <= count * (mean * T::EPSILON).powi(2);
         let of = |score: Score| if constant { f64::NAN } else { sums.score(score) };
         TargetScores {

@@ -1,6 +1,8 @@
 //! A stage before it is fitted, and the gang that fits it.
 
-use crate::{History, Model, ModelFunction, Options, Result, SeriesFeed, TrainSettings};
+use crate::{
+    Error, Explained, History, Model, ModelFunction, Options, Result, Samples, SeriesFeed, TrainSettings,
+};
 use std::{
     path::{Path, PathBuf},
     sync::{
@@ -33,6 +35,9 @@ pub struct Gang {
     /// Where the leader writes checkpoints, on storage that all ranks see; `None`: nowhere. A valid one found here is
     /// resumed from.
     pub checkpoints: Option<PathBuf>,
+    /// The folder that becomes the model's, on storage that all ranks see: ranks write into it what is too large for
+    /// the one that leads. `None`: there is none.
+    pub output: Option<PathBuf>,
     /// Set from outside to stop at the next step.
     pub cancelled: Arc<AtomicBool>,
 }
@@ -82,6 +87,48 @@ pub trait Estimator: Send + Sync + std::fmt::Debug {
         validation: Option<&mut dyn SeriesFeed>,
         gang: &mut Gang,
     ) -> Result<Fitted>;
+    /// Whether the series are explained by features (`FEATURES` in a statement): then [`Self::fit_features`] is called,
+    /// in a gang whose ranks can talk to each other
+    /// ([`communicator`](voxelflow_sync::GradientSync::communicator)).
+    fn explains(&self) -> bool {
+        false
+    }
+    /// Whether series may be fitted that are null or not finite: they come as NaN.
+    fn takes_not_finite(&self) -> bool {
+        false
+    }
+    /// Whether it can be fitted to these samples; called before ranks are asked for.
+    ///
+    /// # Errors
+    /// What does not fit, and what would.
+    fn check_samples(&self, samples: &Samples) -> Result<()> {
+        let _ = samples;
+        Ok(())
+    }
+    /// Names of the numbers that its models have of each target ([`Model::targets`]); none: its models are of no targets.
+    fn target_columns(&self) -> &'static [&'static str] {
+        &[]
+    }
+    /// Names of what the model weighs, of features of these names: what was made of them comes with them.
+    fn feature_names(&self, features: &[String]) -> Vec<String> {
+        features.to_vec()
+    }
+    /// As [`Self::fit`], for a stage that [`explains`](Self::explains) series.
+    ///
+    /// # Errors
+    /// As [`Self::fit`]; a stage that knows no features.
+    fn fit_features(
+        &self,
+        train: Explained<'_>,
+        validation: Option<Explained<'_>>,
+        gang: &mut Gang,
+    ) -> Result<Fitted> {
+        let _ = (train, validation, gang);
+        Err(Error::Data {
+            what: self.stage().into(),
+            reason: "it learns from series, not from features".into(),
+        })
+    }
 }
 
 /// A kind of stage: makes estimators from options and reads fitted models back.

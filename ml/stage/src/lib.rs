@@ -17,6 +17,7 @@ mod model;
 mod options;
 mod run_files;
 mod runs_at_once;
+mod samples;
 mod segments;
 mod series_origin;
 mod settings;
@@ -31,6 +32,7 @@ pub use model::{LayerFilters, Model, ModelFunction};
 pub use options::{Options, nearest, parse_options};
 pub use run_files::{EventFiles, RUNS_METADATA_KEY, RunEvent, RunFiles};
 pub use runs_at_once::look_at_runs;
+pub use samples::{Explained, SampleRun, Samples};
 pub use segments::{SEGMENTS_METADATA_KEY, Segments};
 pub use series_origin::{
     ORIGIN_METADATA_KEY, OriginVolume, PLACE_COLUMNS, Provenance, SeriesOrigin, Structure,

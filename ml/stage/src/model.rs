@@ -42,6 +42,14 @@ pub trait Model: Send + Sync + std::fmt::Debug {
     fn apply(&self, function: &str, series: &[f32]) -> Result<Vec<f32>>;
     /// Filters of the layers that have any.
     fn filters(&self) -> Vec<LayerFilters>;
+    /// Numbers of each target, by name, in the order of the targets; NaN where a target has none. Empty for a model that
+    /// is of no targets.
+    ///
+    /// # Errors
+    /// A model whose files cannot be read any more.
+    fn targets(&self) -> Result<Vec<(&'static str, Vec<f64>)>> {
+        Ok(Vec::new())
+    }
     /// Writes `model.safetensors` (and nothing else) into `folder`, which exists.
     ///
     /// # Errors

@@ -169,7 +169,7 @@ fn model(path: &Path) -> Result<()> {
     let config: Options = serde_json::from_slice(&text)
         .map_err(|e| Error::input(config.display(), format!("it is no JSON object: {e}")))?;
     let stage = config.get("stage").and_then(|s| s.as_str()).unwrap_or_default();
-    let kinds = voxelflow_nn::stages();
+    let kinds = crate::stages::stages();
     let Some(kind) = kinds.iter().find(|k| k.name() == stage) else {
         let known: Vec<&str> = kinds.iter().map(|k| k.name()).collect();
         let reason =

@@ -122,7 +122,7 @@ fn grid_lineage(grid: &Grid) -> Vec<(String, String)> {
 }
 
 fn load_model(stage: &str, folder: &Path) -> Result<Box<dyn Model>> {
-    let kinds = voxelflow_nn::stages();
+    let kinds = crate::stages::stages();
     let kind = kinds.iter().find(|k| k.name() == stage);
     let kind =
         kind.ok_or_else(|| Error::input(folder.display(), format!("no stage `{stage}` in this build")))?;

@@ -24,7 +24,7 @@ use std::{
     sync::Arc,
     time::Instant,
 };
-use voxelflow_dataset::{Ledger, TrainingHistory, WriteOptions, remove_left_behind};
+use voxelflow_dataset::{Ledger, MODEL_TABLE, TrainingHistory, WriteOptions, remove_left_behind};
 use voxelflow_operators::TrainObserver;
 use voxelflow_pipeline::{
     LEDGER, MapsSource, Planned, PlannedTable, PlannedTrain, Planner, Statement, explain_batch, statement_key,
@@ -349,6 +349,12 @@ impl<'a> Runner<'a> {
             && (done.0 == OutcomeNote::Ran || !self.session.is_published(&folder, location).await?)
         {
             self.session.publish_folder(&folder, location).await?;
+        }
+        let table = folder.join(MODEL_TABLE);
+        if table.is_file() {
+            let reference = TableReference::bare(name.clone());
+            self.register_table(&reference, &table).await?;
+            self.keys.insert(reference.to_string(), key.to_owned());
         }
         self.planner.add_model(name.clone(), folder.clone());
         self.session.register_model(&name, folder);

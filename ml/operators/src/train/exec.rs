@@ -1,6 +1,7 @@
 //! Executes `TRAIN MODEL` in the driver: spools the rows, runs the gang, shows the model's folder, yields the history.
 
 use super::{
+    explaining::{explained, finish_targets, read_features, same_targets},
     gang::{GangRun, Outcome, forget_checkpoints},
     history,
     model_folder::ModelFolder,
@@ -34,23 +35,30 @@ use std::{
     time::{Duration, Instant},
 };
 use voxelflow_dataset::{Finding, LedgerEntry, LedgerNotes, Level, RunKey, Runner};
-use voxelflow_stage::{GRID_METADATA_KEY, Grid};
+use voxelflow_stage::{GRID_METADATA_KEY, Grid, Segments};
 
 /// Executes [`TrainNode`](crate::TrainNode); one partition, one row for each epoch.
 #[derive(Debug)]
 pub struct TrainExec {
     job: Arc<TrainJob>,
-    /// Rows to train on, rows to validate on if `validates`, members of the gang.
+    /// Rows to train on, rows to validate on if `validates`, features if `has_features`, members of the gang.
     inputs: Vec<Arc<dyn ExecutionPlan>>,
     validates: bool,
+    has_features: bool,
     properties: Arc<PlanProperties>,
     /// What is for the ledger, of the inputs too.
     metrics: ExecutionPlanMetricsSet,
 }
 
 impl TrainExec {
-    /// Trains on `inputs[0]` and, if it `validates`, validates on `inputs[1]`; the others show the gang.
-    pub fn new(job: Arc<TrainJob>, inputs: Vec<Arc<dyn ExecutionPlan>>, validates: bool) -> Self {
+    /// Trains on `inputs[0]` and, if it `validates`, validates on `inputs[1]`; features come next, if there are any. The
+    /// others show the gang.
+    pub fn new(
+        job: Arc<TrainJob>,
+        inputs: Vec<Arc<dyn ExecutionPlan>>,
+        validates: bool,
+        has_features: bool,
+    ) -> Self {
         let properties = PlanProperties::new(
             EquivalenceProperties::new(history::arrow_schema()),
             Partitioning::UnknownPartitioning(1),
@@ -61,6 +69,7 @@ impl TrainExec {
             job,
             inputs,
             validates,
+            has_features,
             properties: Arc::new(properties),
             metrics: ExecutionPlanMetricsSet::new(),
         }
@@ -96,18 +105,20 @@ impl ExecutionPlan for TrainExec {
         self: Arc<Self>,
         children: Vec<Arc<dyn ExecutionPlan>>,
     ) -> PlanResult<Arc<dyn ExecutionPlan>> {
-        Ok(Arc::new(Self::new(Arc::clone(&self.job), children, self.validates)))
+        Ok(Arc::new(Self::new(Arc::clone(&self.job), children, self.validates, self.has_features)))
     }
     fn execute(&self, partition: usize, context: Arc<TaskContext>) -> PlanResult<SendableRecordBatchStream> {
         let Some(train) = self.inputs.first().filter(|_| partition == 0).cloned() else {
             return internal_err!("TrainExec has one partition and an input, not partition {partition}");
         };
         let validation = self.inputs.get(1).filter(|_| self.validates).cloned();
+        let features =
+            self.inputs.get(1 + usize::from(self.validates)).filter(|_| self.has_features).cloned();
+        let inputs = Inputs { train, validation, features };
         let job = Arc::clone(&self.job);
         let notes = LedgerNotes::new(&self.metrics, partition);
         let noted = Arc::clone(&notes);
-        let rows =
-            stream::once(async move { train_on(job, &train, validation.as_ref(), &noted, &context).await });
+        let rows = stream::once(async move { train_on(job, &inputs, &noted, &context).await });
         Ok(Box::pin(RecordBatchStreamAdapter::new(self.schema(), notes.until_end(rows))))
     }
     fn metrics(&self) -> Option<MetricsSet> {
@@ -124,10 +135,16 @@ impl Drop for CancelOnDrop {
     }
 }
 
+/// Plans of rows.
+struct Inputs {
+    train: Arc<dyn ExecutionPlan>,
+    validation: Option<Arc<dyn ExecutionPlan>>,
+    features: Option<Arc<dyn ExecutionPlan>>,
+}
+
 async fn train_on(
     job: Arc<TrainJob>,
-    train: &Arc<dyn ExecutionPlan>,
-    validation: Option<&Arc<dyn ExecutionPlan>>,
+    Inputs { train, validation, features }: &Inputs,
     notes: &LedgerNotes,
     context: &Arc<TaskContext>,
 ) -> PlanResult<RecordBatch> {
@@ -146,17 +163,40 @@ async fn train_on(
     }
     let spool = SpoolFolder::create(&spool_parent(&job, context)?, &spool_name(&job), context)?;
     claim.note(|record| record.spool = Some(spool.location().to_owned()))?;
-    let rows = Spool::fill(train, TRAIN, &spool, context).await?;
+    let not_finite = job.estimator.takes_not_finite();
+    let rows = Spool::fill(train, (TRAIN, not_finite), &spool, context).await?;
+    let validation_plan = validation;
     let validation = match validation {
-        Some(plan) => Some(Spool::fill(plan, "VALIDATE ON", &spool, context).await?),
+        Some(plan) => Some(Spool::fill(plan, ("VALIDATE ON", not_finite), &spool, context).await?),
         None => None,
     };
     check_rows(&job, &rows, validation.as_ref())?;
-    note_rows(&rows, validation.as_ref(), notes);
+    note_rows(&job, &rows, validation.as_ref(), notes);
+    let explained = match features {
+        Some(plan) => {
+            let features = read_features(plan, notes, context).await?;
+            let segments = Segments::of(&train.schema()).map_err(Error::from)?;
+            let own = explained((&rows, segments.as_ref()), &features, (&spool, context)).await?;
+            job.estimator.check_samples(&own.0.samples).map_err(Error::from)?;
+            let held_out = match (&validation, validation_plan) {
+                (Some(rows), Some(plan)) => {
+                    let segments = Segments::of(&plan.schema()).map_err(Error::from)?;
+                    let held_out = explained((rows, segments.as_ref()), &features, (&spool, context)).await?;
+                    same_targets(&own.1, &held_out.1)?;
+                    Some(held_out.0)
+                }
+                _ => None,
+            };
+            Some((own, held_out))
+        }
+        None => None,
+    };
     if training.0.is_cancelled() {
         return Err(Error::from(voxelflow_stage::Error::Cancelled).into());
     }
     let statistics = Statistics::of(&rows, validation.as_ref(), grid_of(&train.schema())?);
+    let (own, held_out) = explained.unzip();
+    let (features, groups) = own.unzip();
     let fingerprint = blake3::hash(format!("{} {}", job.lineage(), statistics.data_hash).as_bytes());
     let checkpoints = folder.checkpoints(fingerprint.to_hex().as_str());
     let keeps = job.settings.checkpoint_every > 0 || job.settings.checkpoint_steps > 0;
@@ -164,6 +204,8 @@ async fn train_on(
         job: &job,
         train: &rows.place,
         validation: validation.as_ref().map(|spool| &spool.place),
+        features,
+        validation_features: held_out.flatten(),
         progress: observer.and_then(|o| o.progress()),
         checkpoints: Some(checkpoints.as_path()).filter(|_| keeps),
         writing: folder.writing(),
@@ -171,6 +213,9 @@ async fn train_on(
         claim: &claim,
     };
     let outcome = until_done(&run, context).await?;
+    if let Some(groups) = groups {
+        finish_targets(&job, folder.writing(), &train.schema(), &groups, notes, context)?;
+    }
     folder.finish(&statistics, &outcome)?;
     forget_checkpoints(&checkpoints);
     history::batch(&job, &statistics, &outcome.history)
@@ -261,7 +306,7 @@ fn grid_of(schema: &SchemaRef) -> Result<Option<Grid>> {
 
 /// What the ledger is told: what the rows' own plans have to say, the rows that are not trained on, and subjects whose
 /// validation loss flatters.
-fn note_rows(train: &Spool, validation: Option<&Spool>, notes: &LedgerNotes) {
+fn note_rows(job: &TrainJob, train: &Spool, validation: Option<&Spool>, notes: &LedgerNotes) {
     notes.note_all(train.ledger.clone());
     let Some(validation) = validation else { return };
     notes.note_all(validation.ledger.clone());
@@ -272,6 +317,10 @@ fn note_rows(train: &Spool, validation: Option<&Spool>, notes: &LedgerNotes) {
     let (subjects, reason) =
         (validation.subjects(), "rows to validate on, of these subjects: not trained on");
     entry(Level::Voxel, Finding::HeldOut, reason, validation.rows(), subjects.clone());
+    if job.estimator.explains() {
+        // Other runs of the same voxels are what such a model is validated on.
+        return;
+    }
     let both = &subjects & &train.subjects();
     let reason = "subjects both trained on and validated on: the validation loss flatters";
     entry(Level::Value, Finding::Noted, reason, both.len(), both);
@@ -283,7 +332,12 @@ fn check_rows(job: &TrainJob, train: &Spool, validation: Option<&Spool>) -> Resu
     if let Some((clause, _)) = spools.iter().find(|(_, spool)| spool.is_some_and(|s| s.rows() == 0)) {
         return Err(Error::NoRows { model: job.model.clone(), clause });
     }
-    validation.map_or(Ok(()), |validation| check_overlap(job.subject_overlap, train, validation))
+    let overlap = match job.subject_overlap {
+        // A model of a subject's voxels is validated on other runs of the same subject.
+        SubjectOverlap::Auto if job.estimator.explains() => SubjectOverlap::OtherRuns,
+        other => other,
+    };
+    validation.map_or(Ok(()), |validation| check_overlap(overlap, train, validation))
 }
 
 /// What a model has seen of the rows that it is validated on.

@@ -3,7 +3,7 @@
 use super::{
     collected::Collected,
     host::{GangPlan, Place, Watch},
-    rank::{Orders, TRAIN_RANK},
+    rank::{FeaturesPlace, Orders, TRAIN_RANK},
     rank_row::RankRecord,
     run_record::RunClaim,
     spool::{SpoolPlace, unique},
@@ -32,6 +32,8 @@ pub(super) struct GangRun<'a> {
     pub job: &'a TrainJob,
     pub train: &'a SpoolPlace,
     pub validation: Option<&'a SpoolPlace>,
+    pub features: Option<FeaturesPlace>,
+    pub validation_features: Option<FeaturesPlace>,
     pub progress: Option<Arc<dyn ProgressSink>>,
     pub checkpoints: Option<&'a Path>,
     pub writing: &'a Path,
@@ -88,6 +90,8 @@ impl GangRun<'_> {
             settings: self.job.settings.clone(),
             train: self.train.clone(),
             validation: self.validation.cloned(),
+            features: self.features.clone(),
+            validation_features: self.validation_features.clone(),
             checkpoints: self.checkpoints.map(std::path::absolute).transpose()?,
             writing: std::path::absolute(self.writing)?,
         })

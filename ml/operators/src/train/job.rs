@@ -1,5 +1,6 @@
 //! Everything that is known of a training before it runs.
 
+use super::features::{self, FeatureTable};
 use crate::{Error, Result, SeriesColumn, train::GangMember};
 use serde::{Deserialize, Serialize};
 use std::{fmt, ops::Range, path::PathBuf};
@@ -124,6 +125,60 @@ fn refused(option: &str, reason: String) -> Error {
     voxelflow_stage::Error::OptionValue { what: TRAIN.into(), option: option.to_owned(), reason }.into()
 }
 
+/// Settings that mean something to a stage whose ranks add up what they know, instead of taking steps.
+const FOR_EXPLAINING: [&str; 15] = [
+    "ranks",
+    "device",
+    "seed",
+    "deterministic",
+    "deadline_seconds",
+    "hold_seconds",
+    "heartbeat_seconds",
+    "heartbeat_timeout_seconds",
+    "subject_overlap",
+    "spool",
+    "pool",
+    "queue",
+    "memory_mib",
+    "cards",
+    "gang_deadline_seconds",
+];
+
+/// The settings of a gang whose ranks talk to each other.
+fn for_explaining(stage: &str, given: &Options) -> Result<Options> {
+    // Unknown names are refused as always.
+    let known = |name: &String| {
+        parse_options::<TrainOptions>(TRAIN, &Options::from_iter([(name.clone(), given[name].clone())]))
+    };
+    for name in given.keys().filter(|name| !FOR_EXPLAINING.contains(&name.as_str())) {
+        known(name)?;
+        let (mine, ring) = (name.as_str(), given[name].as_str() == Some("ring"));
+        if mine == "topology" && ring {
+            continue;
+        }
+        let reason = format!("means nothing to {stage}, which takes no steps; leave it out");
+        return Err(refused(name, reason));
+    }
+    let mut settings = given.clone();
+    settings.insert("topology".into(), "ring".into());
+    Ok(settings)
+}
+
+/// Features are there exactly where the stage explains, and are of a form that can be read.
+fn check_features(estimator: &dyn Estimator, request: &TrainRequest) -> Result<()> {
+    let stage = estimator.stage();
+    match (&request.features, estimator.explains()) {
+        (Some(features), true) => FeatureTable::find(features.schema().as_arrow()).map(drop),
+        (None, false) => Ok(()),
+        (None, true) => Err(features::refused(format!(
+            "{stage} explains series by features: write FEATURES (SELECT …) after ON, or FEATURES design(…)"
+        ))),
+        (Some(_), false) => {
+            Err(features::refused(format!("{stage} learns from series alone; leave FEATURES out")))
+        }
+    }
+}
+
 /// Settings that a training may be gone on with changed: none of them is part of what a sample does to the model.
 const MAY_CHANGE: [&str; 9] = [
     "ranks",
@@ -151,7 +206,11 @@ impl TrainJob {
         if let Some(column) = request.settings.get("per") {
             return Err(Error::Per { stage: kind.name().to_owned(), column: column.to_string() });
         }
-        let TrainOptions { settings, subject_overlap, gang } = parse_options(TRAIN, &request.settings)?;
+        let settings = match estimator.explains() {
+            true => for_explaining(estimator.stage(), &request.settings)?,
+            false => request.settings.clone(),
+        };
+        let TrainOptions { settings, subject_overlap, gang } = parse_options(TRAIN, &settings)?;
         settings.validate()?;
         gang.check(&settings)?;
         let column = SeriesColumn::find(TRAIN, request.train.schema().as_arrow())?;
@@ -164,6 +223,7 @@ impl TrainJob {
                 });
             }
         }
+        check_features(&*estimator, request)?;
         estimator.check(column.time_points, &settings)?;
         let parameters = estimator.parameters(column.time_points);
         Ok(Self {
@@ -179,7 +239,7 @@ impl TrainJob {
         })
     }
 
-    /// The ranks and the parameter shards, as a plan shows them.
+    /// The ranks and the parameter shards, as a plan shows them; a stage that explains has ranks only.
     pub fn members(&self) -> Vec<GangMember> {
         let (ranks, sync) = (self.settings.ranks, &self.settings.sync);
         let shards: Vec<Range<usize>> = match sync.topology {

@@ -18,14 +18,15 @@ use std::{
 };
 use voxelflow_stage::KEY_COLUMNS;
 
-/// Trains a model. Its inputs are the rows to train on, the rows to validate on if there are any, and the
-/// members of the gang; it yields one row for each epoch.
+/// Trains a model. Its inputs are the rows to train on, the rows to validate on if there are any, features if there are
+/// any, and the members of the gang; it yields one row for each epoch.
 #[derive(Clone, Debug)]
 pub struct TrainNode {
     job: Arc<TrainJob>,
     identity: String,
     train: LogicalPlan,
     validation: Option<LogicalPlan>,
+    features: Option<LogicalPlan>,
     members: Vec<LogicalPlan>,
     schema: DFSchemaRef,
 }
@@ -35,10 +36,16 @@ impl TrainNode {
     ///
     /// # Errors
     /// Never: the columns of the history have different names.
-    pub fn try_new(job: Arc<TrainJob>, train: LogicalPlan, validation: Option<LogicalPlan>) -> Result<Self> {
+    pub fn try_new(
+        job: Arc<TrainJob>,
+        train: LogicalPlan,
+        validation: Option<LogicalPlan>,
+        features: Option<LogicalPlan>,
+    ) -> Result<Self> {
         let leaf = |member| LogicalPlan::Extension(Extension { node: Arc::new(member) });
         let members = job.members().into_iter().map(leaf).collect();
-        Ok(Self { identity: job.identity(), train, validation, members, schema: history::schema()?, job })
+        let (identity, schema) = (job.identity(), history::schema()?);
+        Ok(Self { identity, train, validation, features, members, schema, job })
     }
 
     /// What is trained.
@@ -49,6 +56,11 @@ impl TrainNode {
     /// Whether the second input holds rows to validate on.
     pub(crate) fn validates(&self) -> bool {
         self.validation.is_some()
+    }
+
+    /// Whether the input after the rows holds features.
+    pub(crate) fn has_features(&self) -> bool {
+        self.features.is_some()
     }
 }
 
@@ -63,7 +75,7 @@ impl UserDefinedLogicalNodeCore for TrainNode {
         "Train"
     }
     fn inputs(&self) -> Vec<&LogicalPlan> {
-        [&self.train].into_iter().chain(&self.validation).chain(&self.members).collect()
+        [&self.train].into_iter().chain(&self.validation).chain(&self.features).chain(&self.members).collect()
     }
     fn schema(&self) -> &DFSchemaRef {
         &self.schema
@@ -81,7 +93,8 @@ impl UserDefinedLogicalNodeCore for TrainNode {
         let mut inputs = inputs.into_iter();
         let Some(train) = inputs.next() else { return plan_err!("Train has no rows to train on") };
         let validation = if self.validation.is_some() { inputs.next() } else { None };
-        Ok(Self { train, validation, members: inputs.collect(), ..self.clone() })
+        let features = if self.features.is_some() { inputs.next() } else { None };
+        Ok(Self { train, validation, features, members: inputs.collect(), ..self.clone() })
     }
     fn necessary_children_exprs(&self, _output_columns: &[usize]) -> Option<Vec<Vec<usize>>> {
         let rows = [&self.train].into_iter().chain(&self.validation);
@@ -93,7 +106,8 @@ impl UserDefinedLogicalNodeCore for TrainNode {
                 if i == 0 { &self.job.column } else { own.as_ref().unwrap_or(&self.job.column) },
             )
         });
-        Some(rows.chain(self.members.iter().map(|_| Vec::new())).collect())
+        let features = self.features.iter().map(|plan| (0..plan.schema().fields().len()).collect());
+        Some(rows.chain(features).chain(self.members.iter().map(|_| Vec::new())).collect())
     }
 }
 

@@ -39,7 +39,8 @@ use voxelflow_dataset::{
     runner::unseal,
 };
 use voxelflow_stage::{
-    EpochRecord, Estimator, Fitted, Gang, Options, ProgressSink, SeriesFeed, StepRecord, TrainSettings,
+    EpochRecord, Estimator, Explained, Fitted, Gang, Options, ProgressSink, Samples, SeriesFeed, StepRecord,
+    TrainSettings,
 };
 use voxelflow_sync::{Invitation, Line, Seat, enter, protocol::Role, serve};
 
@@ -65,10 +66,23 @@ pub(super) struct Orders {
     pub train: SpoolPlace,
     /// Rows to validate on.
     pub validation: Option<SpoolPlace>,
+    /// What the series are to be explained by, for a stage that explains.
+    pub features: Option<FeaturesPlace>,
+    /// The same for the rows to validate on.
+    pub validation_features: Option<FeaturesPlace>,
     /// Where checkpoints are written.
     pub checkpoints: Option<PathBuf>,
     /// Where the leader writes the model's files.
     pub writing: PathBuf,
+}
+
+/// Where features lie, and what they are features of.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(super) struct FeaturesPlace {
+    /// A row a sample.
+    pub place: SpoolPlace,
+    /// Which samples, and where the targets lie.
+    pub samples: Samples,
 }
 
 /// What a rank tells the driver while it trains, and in the end.
@@ -186,7 +200,18 @@ async fn rank(orders: &Orders, task: &GangTask) -> PlanResult<Rank> {
             Some(place) => Some(Arc::new(SpoolReader::open(place, &task.context).await?)),
             None => None,
         },
+        features: open_features(orders.features.as_ref(), task).await?,
+        validation_features: open_features(orders.validation_features.as_ref(), task).await?,
     })
+}
+
+async fn open_features(
+    features: Option<&FeaturesPlace>,
+    task: &GangTask,
+) -> PlanResult<Option<OpenFeatures>> {
+    let Some(FeaturesPlace { place, samples }) = features else { return Ok(None) };
+    let reader = Arc::new(SpoolReader::open(place, &task.context).await?);
+    Ok(Some(OpenFeatures { reader, samples: samples.clone() }))
 }
 
 /// A number that grows with every time that a cluster starts the member anew: Ballista counts the tasks of a job
@@ -219,6 +244,14 @@ struct Rank {
     estimator: Box<dyn Estimator>,
     train: Arc<SpoolReader>,
     validation: Option<Arc<SpoolReader>>,
+    features: Option<OpenFeatures>,
+    validation_features: Option<OpenFeatures>,
+}
+
+/// Features at hand.
+struct OpenFeatures {
+    reader: Arc<SpoolReader>,
+    samples: Samples,
 }
 
 /// A member, as it calls itself.
@@ -267,6 +300,7 @@ impl Me {
             settings: orders.settings.clone(),
             progress: Some(Arc::new(Reporter(line.clone()))),
             checkpoints: orders.checkpoints.clone(),
+            output: Some(orders.writing.clone()),
             cancelled: Arc::clone(cancelled),
         };
         let caught = catch_unwind(AssertUnwindSafe(|| {
@@ -360,6 +394,19 @@ impl Rank {
     fn fit(&self, gang: &mut Gang) -> voxelflow_stage::Result<Fitted> {
         let mut feed = SpoolFeed::new(Arc::clone(&self.train));
         let mut validation = self.validation.as_ref().map(|reader| SpoolFeed::new(Arc::clone(reader)));
+        if let Some(OpenFeatures { reader, samples }) = &self.features {
+            let mut features = SpoolFeed::new(Arc::clone(reader));
+            let train = Explained { series: &mut feed, features: &mut features, samples };
+            let held_out = self.validation_features.as_ref();
+            let mut others = held_out.map(|open| SpoolFeed::new(Arc::clone(&open.reader)));
+            let validation = match (&mut validation, &mut others, held_out) {
+                (Some(series), Some(features), Some(OpenFeatures { samples, .. })) => {
+                    Some(Explained { series, features, samples })
+                }
+                _ => None,
+            };
+            return self.estimator.fit_features(train, validation, gang);
+        }
         let validation = validation.as_mut().map(|feed| feed as &mut dyn SeriesFeed);
         self.estimator.fit(&mut feed, validation, gang)
     }

@@ -26,6 +26,15 @@ impl Origin {
         self.0[0].as_deref()
     }
 
+    /// Subject, session, task and run.
+    pub fn key(&self) -> [Option<String>; TEXTS - 1] {
+        std::array::from_fn(|column| self.0[column].clone())
+    }
+
+    pub fn space(&self) -> Option<&str> {
+        self.0[TEXTS - 1].as_deref()
+    }
+
     /// Subject, session, task and run, if the subject or the run is known.
     pub fn run(&self) -> Option<Self> {
         let mut run = self.clone();

@@ -5,6 +5,7 @@ mod clean;
 mod clean_confounds;
 mod concatenate;
 mod design;
+mod encoding;
 mod explain;
 mod functions;
 mod line_stage;

@@ -13,6 +13,7 @@ use std::{path::PathBuf, sync::Arc};
 use tempfile::TempDir;
 use voxelflow_dataset::{EngineConfig, StageError, StagePlanner, TrainRequest, session_context};
 use voxelflow_operators::{Error, StageCatalog, extension_planners};
+use voxelflow_stage::StageKind;
 
 /// Points of every series.
 pub const T: usize = 6;
@@ -63,7 +64,12 @@ impl Bench {
     }
 
     pub fn with(context: SessionContext) -> Self {
-        let catalog = StageCatalog::new(vec![Arc::new(LineKind)]);
+        Self::of(context, vec![Arc::new(LineKind)])
+    }
+
+    /// A session with these stages.
+    pub fn of(context: SessionContext, kinds: Vec<Arc<dyn StageKind>>) -> Self {
+        let catalog = StageCatalog::new(kinds);
         for function in catalog.model_functions().into_iter().chain(catalog.series_functions()) {
             context.register_udf(function.as_ref().clone());
         }
@@ -99,6 +105,7 @@ impl Bench {
             settings: settings.as_object().cloned().unwrap(),
             train: self.plan_of(train).await,
             validation,
+            features: None,
         }
     }
 

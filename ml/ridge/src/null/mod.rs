@@ -105,6 +105,12 @@ impl NullTest {
         Ok(())
     }
 
+    /// The largest r of each rearrangement so far: whoever has a share of the targets puts the largest of all shares
+    /// here, before [`Self::finish`].
+    pub fn largest_mut(&mut self) -> &mut [f64] {
+        &mut self.largest
+    }
+
     /// After the last target.
     pub fn finish(self) -> NullResult {
         let m = self.orders.len() as f64;

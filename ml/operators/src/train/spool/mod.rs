@@ -64,8 +64,10 @@ pub(super) struct SpoolPlace {
 pub(super) struct Spool {
     /// Where they lie.
     pub place: SpoolPlace,
-    origins: Vec<Origin>,
-    known: Vec<Known>,
+    /// Where rows are from, sorted.
+    pub origins: Vec<Origin>,
+    /// The rows in their order, where they have voxels.
+    pub known: Vec<Known>,
     /// blake3 of the rows' digests, in their order.
     pub hash: blake3::Hash,
     sum: f64,
@@ -78,15 +80,17 @@ impl Spool {
     /// Runs `input`, as many partitions at a time as the session has target partitions, and spools into `folder`.
     ///
     /// # Errors
-    /// An input that fails, series with null or values that are not finite, storage that fails.
+    /// An input that fails, storage that fails; unless they are asked for, series with null or values that are not
+    /// finite.
     pub async fn fill(
         input: &Arc<dyn ExecutionPlan>,
-        operator: &'static str,
+        (operator, not_finite): (&'static str, bool),
         folder: &SpoolFolder,
         context: &Arc<TaskContext>,
     ) -> Result<Self> {
         let SeriesColumn { name, time_points } = SeriesColumn::find(operator, &input.schema())?;
-        let spooling = Spooling { folder: folder.location().to_owned(), column: name, time_points };
+        let spooling =
+            Spooling { folder: folder.location().to_owned(), column: name, time_points, not_finite };
         let plan = Arc::new(SpoolPartsExec::try_new(spooling, Arc::clone(input))?);
         let run = Runner::of(context).run(plan, Arc::clone(context)).await?;
         let gathered = gather(run.streams, context.session_config().target_partitions()).await;
@@ -197,7 +201,8 @@ async fn gather_partition(mut batches: SendableRecordBatchStream) -> Result<(Row
             internal_datafusion_err!("spooled rows came with the columns {}", batch.schema())
         })?;
         for (sum, values) in sums.iter_mut().zip(columns.sums) {
-            values.iter().for_each(|value| sum.add(*value));
+            // Rows that are not finite, where they may be, are in no mean.
+            values.iter().filter(|value| value.is_finite()).for_each(|value| sum.add(*value));
         }
         rows.extend(&Keys::of(&batch)?, columns.spooled);
     }
@@ -218,6 +223,37 @@ impl<'a> Columns<'a> {
         let rows = &column(parts_exec::ROW)?.as_primitive_opt::<UInt32Type>()?.values()[..];
         let spooled = Spooled { parts: count(parts_exec::PART)?, rows, digests: count(parts_exec::DIGEST)? };
         Some(Self { spooled, sums: [number(parts_exec::SUM)?, number(parts_exec::SQUARES)?] })
+    }
+}
+
+impl SpoolPlace {
+    /// Spools `values`, rows of `width` numbers, as they lie.
+    ///
+    /// # Errors
+    /// Storage that fails.
+    pub async fn write(
+        values: &[f32],
+        width: usize,
+        folder: &SpoolFolder,
+        context: &TaskContext,
+    ) -> Result<Self> {
+        let rows = values.len().checked_div(width).unwrap_or(0);
+        let place = Self {
+            folder: folder.location().to_owned(),
+            parts: vec![part_file(unique())],
+            order: format!("order-{:016x}.u32", unique()),
+            rows,
+            time_points: width,
+        };
+        let mut part = Storage::open(&place.folder, context)?.create(&place.parts[0])?;
+        for piece in values.chunks(ORDER_PIECE) {
+            let bytes: Vec<u8> = piece.iter().flat_map(|value| value.to_le_bytes()).collect();
+            part.write(&bytes).await?;
+        }
+        part.finish().await?;
+        let order: Vec<[u32; 2]> = (0..u32::try_from(rows).unwrap_or(u32::MAX)).map(|row| [0, row]).collect();
+        write_order(&place, &order, context).await?;
+        Ok(place)
     }
 }
 

@@ -17,7 +17,8 @@ use crate::{
 };
 use arrow::{
     array::{
-        Array, ArrayRef, AsArray, FixedSizeListArray, Float64Array, RecordBatch, UInt32Array, UInt64Array,
+        Array, ArrayRef, AsArray, FixedSizeListArray, Float32Array, Float64Array, RecordBatch, UInt32Array,
+        UInt64Array,
     },
     datatypes::{DataType, Field, Float32Type, Schema, SchemaRef},
 };
@@ -58,6 +59,9 @@ pub(super) struct Spooling {
     pub column: String,
     /// Points of every series.
     pub time_points: usize,
+    /// Whether series may be null or not finite; null becomes NaN.
+    #[serde(default)]
+    pub not_finite: bool,
 }
 
 /// The name of a part's file.
@@ -138,9 +142,12 @@ impl Part {
         let Some(array) = batch.column_by_name(column) else {
             return internal_err!("{NAME} has no column `{column}`");
         };
-        let lists = series_of(array, *time_points)?;
+        let mut lists = series_of(array, *time_points)?;
         if lists.null_count() > 0 || lists.values().null_count() > 0 {
-            return Err(self.refused(batch, &lists));
+            if !self.spooling.not_finite {
+                return Err(self.refused(batch, &lists));
+            }
+            lists = with_nan(&lists, *time_points)?;
         }
         let file = match &mut self.file {
             Some(file) => file,
@@ -155,7 +162,7 @@ impl Part {
             .zip(bytes.chunks(rows_of_a_piece * time_points * size_of::<f32>()))
         {
             for row in values.chunks_exact(*time_points) {
-                if !facts.push(RowFacts::of(row)) {
+                if !facts.push(RowFacts::of(row)) && !self.spooling.not_finite {
                     return Err(self.refused(batch, &lists));
                 }
             }
@@ -204,6 +211,20 @@ impl Part {
             None => Ok(()),
         }
     }
+}
+
+/// The same lists with NaN for null.
+fn with_nan(lists: &FixedSizeListArray, time_points: usize) -> Result<FixedSizeListArray> {
+    let values = lists.values().as_primitive::<Float32Type>();
+    let value = |at: usize| match lists.is_valid(at / time_points) && values.is_valid(at) {
+        true => values.value(at),
+        false => f32::NAN,
+    };
+    let values: Float32Array = (0..values.len()).map(value).collect::<Vec<f32>>().into();
+    let DataType::FixedSizeList(item, length) = lists.data_type() else {
+        return internal_err!("{NAME} has lists of several lengths");
+    };
+    Ok(FixedSizeListArray::try_new(Arc::clone(item), *length, Arc::new(values), None)?)
 }
 
 /// Columns of [`RowFacts`].

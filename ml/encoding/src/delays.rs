@@ -1,0 +1,83 @@
+//! Features with delays: a sample is explained by those that precede it within its run.
+//!
+//! ```text
+//!   delays [1, 2]    x₀ x₁ x₂ x₃ │ x₄ …   ─►   [0 0] [x₀ 0] [x₁ x₀] [x₂ x₁] │ [0 0] …
+//! ```
+//! What would lie before a run is zero, as the field has it (voxelwise modelling's delayer).
+
+use faer::Mat;
+use voxelflow_ridge::Scalar;
+use voxelflow_stage::{Result, Samples, SeriesFeed};
+
+/// Rows of features that are read at once.
+const ROWS: usize = 1024;
+
+/// The features of all samples, `[n_samples, n_features · n_delays]`: all features of the first delay, then of the next.
+///
+/// # Errors
+/// Features that cannot be read.
+pub(crate) fn delayed<T: Scalar>(
+    features: &mut dyn SeriesFeed,
+    samples: &Samples,
+    delays: &[usize],
+) -> Result<Mat<T>> {
+    let own = [0];
+    let delays = if delays.is_empty() { &own } else { delays };
+    let (n, p) = (samples.count(), features.time_points());
+    let mut x = Mat::<T>::zeros(n, p * delays.len());
+    let mut begin = 0;
+    for run in &samples.runs {
+        let end = begin + run.samples;
+        for first in (begin..end).step_by(ROWS) {
+            let rows: Vec<usize> = (first..end.min(first + ROWS)).collect();
+            let mut values = vec![0.0; rows.len() * p];
+            features.read(&rows, &mut values)?;
+            for (row, values) in rows.iter().zip(values.chunks_exact(p)) {
+                for (number, delay) in delays.iter().enumerate() {
+                    let to = row + delay;
+                    if to < end {
+                        let columns = number * p..;
+                        columns.zip(values).for_each(|(j, value)| x[(to, j)] = T::of(f64::from(*value)));
+                    }
+                }
+            }
+        }
+        begin = end;
+    }
+    Ok(x)
+}
+
+/// Names of the columns of [`delayed`].
+pub(crate) fn names(features: &[String], delays: &[usize]) -> Vec<String> {
+    if delays.is_empty() {
+        return features.to_vec();
+    }
+    let each =
+        delays.iter().flat_map(|delay| features.iter().map(move |name| format!("{name}_delay{delay}")));
+    each.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use voxelflow_stage::{MemoryFeed, SampleRun};
+
+    #[test]
+    fn delays_never_cross_runs() {
+        let run = |samples| SampleRun { samples, ..Default::default() };
+        let samples = Samples { runs: vec![run(3), run(2)], ..Default::default() };
+        let mut feed = MemoryFeed::try_new(vec![1., 10., 2., 20., 3., 30., 4., 40., 5., 50.], 2).unwrap();
+        let x = delayed::<f64>(&mut feed, &samples, &[1, 2]).unwrap();
+        let expected =
+            [[0., 0., 0., 0.], [1., 10., 0., 0.], [2., 20., 1., 10.], [0., 0., 0., 0.], [4., 40., 0., 0.]];
+        assert_eq!(x, Mat::from_fn(5, 4, |i, j| expected[i][j]));
+        let own = delayed::<f32>(&mut feed, &samples, &[]).unwrap();
+        assert_eq!((own[(4, 0)], own[(4, 1)]), (5.0, 50.0));
+        assert_eq!(
+            names(&["a".into(), "b".into()], &[1, 2]),
+            ["a_delay1", "b_delay1", "a_delay2", "b_delay2"]
+        );
+        assert_eq!(names(&["a".into()], &[]), ["a"]);
+    }
+}

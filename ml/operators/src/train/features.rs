@@ -1,0 +1,430 @@
+//! Features of runs, from either kind of table that a lab has.
+//!
+//! ```text
+//!   a design     subject … run, regressor, series [T]     a row a run and regressor, as FROM design(…) gives it
+//!   samples      (subject … run), tr, a, b, c [20], …     a row a run and repetition time, from 0; every other column of
+//!                                                         numbers, or of lists of numbers, is a feature
+//! ```
+//! They are small beside the series: the driver holds them.
+
+use crate::{
+    Error, Result,
+    design::REGRESSOR_COLUMN,
+    series_column::{SeriesColumn, series_of, values_of},
+};
+use arrow::{
+    array::{Array, ArrayRef, AsArray, RecordBatch},
+    compute::cast,
+    datatypes::{DataType, Field, Float32Type, Int64Type, Schema},
+    error::ArrowError,
+};
+use std::{collections::HashMap, sync::Arc};
+use voxelflow_dataset::RunKey;
+use voxelflow_stage::KEY_COLUMNS;
+
+/// Clause of the statement, for messages.
+pub(super) const FEATURES: &str = "FEATURES";
+/// The column of sample numbers.
+const TR: &str = "tr";
+/// Key columns that tell runs apart.
+const RUN_COLUMNS: usize = 4;
+
+/// Which columns of a table are features.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct FeatureTable {
+    /// Of the key columns that tell runs apart, those that the table has.
+    keys: [bool; RUN_COLUMNS],
+    form: Form,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+enum Form {
+    Design(SeriesColumn),
+    /// Columns of features.
+    Samples(Vec<String>),
+}
+
+/// The features of one run.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct FeatureRun {
+    /// Values of the key columns.
+    pub key: RunKey,
+    /// Samples.
+    pub samples: usize,
+    /// `[samples, features]` row-major.
+    pub values: Vec<f32>,
+}
+
+/// All features.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Features {
+    /// Key columns that the table has.
+    pub keys: [bool; RUN_COLUMNS],
+    /// Names.
+    pub names: Vec<String>,
+    /// Runs, in the order in which they came.
+    pub runs: Vec<FeatureRun>,
+}
+
+/// A run as messages name it.
+pub(super) fn run_name(key: &RunKey) -> String {
+    let known = KEY_COLUMNS.iter().zip(key).filter_map(|(name, value)| Some((name, value.as_ref()?)));
+    let texts: Vec<String> = known.map(|(name, value)| format!("{name} {value}")).collect();
+    if texts.is_empty() { "the run".into() } else { texts.join(", ") }
+}
+
+pub(super) fn refused(reason: impl Into<String>) -> Error {
+    voxelflow_stage::Error::Data { what: FEATURES.into(), reason: reason.into() }.into()
+}
+
+impl FeatureTable {
+    /// # Errors
+    /// A table that is of neither kind.
+    pub fn find(schema: &Schema) -> Result<Self> {
+        let has = |name: &str| schema.column_with_name(name).is_some();
+        let keys = std::array::from_fn(|column| has(KEY_COLUMNS[column]));
+        if has(REGRESSOR_COLUMN) {
+            return Ok(Self { keys, form: Form::Design(SeriesColumn::find(FEATURES, schema)?) });
+        }
+        let columns = || schema.fields().iter().map(|f| format!("{} {}", f.name(), f.data_type())).collect();
+        let column = |name, needed, found: &str| Error::Column {
+            operator: FEATURES,
+            column: name,
+            needed,
+            found: found.into(),
+            columns: columns(),
+        };
+        let tr = schema.column_with_name(TR).map(|(_, field)| field.data_type().is_integer());
+        if tr != Some(true) {
+            let found = "the number of a sample within its run, from 0 (or be a design, with the columns `regressor` \
+                         and `series`)";
+            return Err(column(TR, "Int64", found));
+        }
+        let others = schema.fields().iter().filter(|f| {
+            let name = f.name().as_str();
+            name != TR && !KEY_COLUMNS[..RUN_COLUMNS].contains(&name)
+        });
+        let mut features = Vec::new();
+        for field in others {
+            if !is_feature(field) {
+                return Err(refused(format!(
+                    "column `{}` is {}: features are numbers or lists of numbers; leave it out of the SELECT",
+                    field.name(),
+                    field.data_type()
+                )));
+            }
+            features.push(field.name().clone());
+        }
+        if features.is_empty() {
+            return Err(refused("there is no column of features beside the keys and `tr`"));
+        }
+        Ok(Self { keys, form: Form::Samples(features) })
+    }
+
+    /// The features in `batches`, which come in the order of the table's partitions.
+    ///
+    /// # Errors
+    /// Runs of different features, samples that are missing or there twice, values that are not finite.
+    pub fn read(&self, batches: &[RecordBatch]) -> Result<Features> {
+        let features = match &self.form {
+            Form::Design(series) => self.read_design(series, batches),
+            Form::Samples(columns) => self.read_samples(columns, batches),
+        }?;
+        for run in &features.runs {
+            let p = features.names.len();
+            if let Some(at) = run.values.iter().position(|value| !value.is_finite()) {
+                return Err(refused(format!(
+                    "`{}` is {} in {}, tr {}; leave such samples out, or repair them, before a fit",
+                    features.names[at % p],
+                    run.values[at],
+                    run_name(&run.key),
+                    at / p
+                )));
+            }
+        }
+        Ok(features)
+    }
+
+    fn read_design(&self, series: &SeriesColumn, batches: &[RecordBatch]) -> Result<Features> {
+        let mut runs = Runs::default();
+        let mut columns: Vec<Vec<(String, Vec<f32>)>> = Vec::new();
+        for batch in batches {
+            let keys = self.keys_of(batch)?;
+            let names = column(batch, REGRESSOR_COLUMN, &DataType::Utf8)?;
+            let lists = batch.column_by_name(&series.name).ok_or_else(|| refused("lost its series"))?;
+            let lists = series_of(lists, series.time_points).map_err(|e| refused(e.to_string()))?;
+            for (row, values) in values_of(&lists).chunks_exact(series.time_points).enumerate() {
+                let number = runs.number(key_of(&keys, row));
+                columns.resize_with(runs.keys.len(), Vec::new);
+                let name = names.as_string::<i32>().value(row).to_owned();
+                let values = if lists.is_null(row) { vec![f32::NAN; values.len()] } else { values.to_vec() };
+                columns[number].push((name, values));
+            }
+        }
+        let names: Vec<String> =
+            columns.first().into_iter().flatten().map(|(name, _)| name.clone()).collect();
+        let mut found = Vec::with_capacity(columns.len());
+        for (key, own) in runs.keys.into_iter().zip(columns) {
+            let mut by_name: HashMap<&str, &[f32]> =
+                own.iter().map(|(name, values)| (name.as_str(), values.as_slice())).collect();
+            let ordered: Option<Vec<&[f32]>> =
+                names.iter().map(|name| by_name.remove(name.as_str())).collect();
+            let Some(ordered) = ordered.filter(|_| by_name.is_empty() && own.len() == names.len()) else {
+                let own: Vec<&str> = own.iter().map(|(name, _)| name.as_str()).collect();
+                return Err(refused(format!(
+                    "{} has the regressors {}, the first run {}: choose those that all runs have with WHERE regressor \
+                     IN (…)",
+                    run_name(&key),
+                    own.join(", "),
+                    names.join(", ")
+                )));
+            };
+            let sample = |t: usize| ordered.iter().map(move |values| values[t]);
+            let values = (0..series.time_points).flat_map(sample).collect();
+            found.push(FeatureRun { key, samples: series.time_points, values });
+        }
+        Ok(Features { keys: self.keys, names, runs: found })
+    }
+
+    fn read_samples(&self, columns: &[String], batches: &[RecordBatch]) -> Result<Features> {
+        let mut runs = Runs::default();
+        let mut samples: Vec<(Vec<i64>, Vec<f32>)> = Vec::new();
+        let mut names: Vec<String> = Vec::new();
+        for batch in batches.iter().filter(|batch| batch.num_rows() > 0) {
+            let keys = self.keys_of(batch)?;
+            let trs = column(batch, TR, &DataType::Int64)?;
+            let mut parts = Vec::with_capacity(columns.len());
+            for name in columns {
+                parts.push(Part::of(batch, name)?);
+            }
+            let own: Vec<String> =
+                parts.iter().zip(columns).flat_map(|(part, name)| part.names(name)).collect();
+            if names.is_empty() {
+                names = own;
+            } else if names != own {
+                return Err(refused("lists of features are of different lengths in different rows"));
+            }
+            for row in 0..batch.num_rows() {
+                let number = runs.number(key_of(&keys, row));
+                samples.resize_with(runs.keys.len(), Default::default);
+                if trs.is_null(row) {
+                    return Err(refused(format!("`tr` is null in {}", run_name(&runs.keys[number]))));
+                }
+                let (numbers, values) = &mut samples[number];
+                numbers.push(trs.as_primitive::<Int64Type>().value(row));
+                parts.iter().for_each(|part| part.push(row, values));
+            }
+        }
+        let runs = runs.keys.into_iter().zip(samples);
+        let runs: Result<Vec<FeatureRun>> =
+            runs.map(|(key, (numbers, values))| in_order(key, &numbers, values, names.len())).collect();
+        Ok(Features { keys: self.keys, names, runs: runs? })
+    }
+
+    fn keys_of(&self, batch: &RecordBatch) -> Result<[Option<ArrayRef>; RUN_COLUMNS]> {
+        let mut keys = [const { None }; RUN_COLUMNS];
+        for ((key, name), there) in keys.iter_mut().zip(KEY_COLUMNS).zip(self.keys) {
+            if there {
+                *key = Some(column(batch, name, &DataType::Utf8)?);
+            }
+        }
+        Ok(keys)
+    }
+}
+
+fn is_feature(field: &Field) -> bool {
+    let number = |data_type: &DataType| data_type.is_numeric() || *data_type == DataType::Boolean;
+    match field.data_type() {
+        DataType::FixedSizeList(item, n) => *n > 0 && number(item.data_type()),
+        DataType::List(item) | DataType::LargeList(item) => number(item.data_type()),
+        other => number(other),
+    }
+}
+
+fn column(batch: &RecordBatch, name: &str, data_type: &DataType) -> Result<ArrayRef> {
+    let found = batch.column_by_name(name).ok_or_else(|| refused(format!("column `{name}` is gone")))?;
+    cast(found, data_type).map_err(|e: ArrowError| refused(format!("column `{name}`: {e}")))
+}
+
+fn key_of(keys: &[Option<ArrayRef>; RUN_COLUMNS], row: usize) -> RunKey {
+    std::array::from_fn(|column| {
+        let texts = keys[column].as_ref()?.as_string::<i32>();
+        texts.is_valid(row).then(|| texts.value(row).to_owned())
+    })
+}
+
+/// Runs in the order in which they came.
+#[derive(Default)]
+struct Runs {
+    keys: Vec<RunKey>,
+    numbers: HashMap<RunKey, usize>,
+}
+
+impl Runs {
+    fn number(&mut self, key: RunKey) -> usize {
+        // Neighbours mostly are of one run.
+        if let Some(last) = self.keys.len().checked_sub(1).filter(|last| self.keys[*last] == key) {
+            return last;
+        }
+        let next = self.keys.len();
+        let number = *self.numbers.entry(key.clone()).or_insert(next);
+        if number == next {
+            self.keys.push(key);
+        }
+        number
+    }
+}
+
+/// A column of numbers or lists, `[rows, width]`.
+struct Part {
+    values: ArrayRef,
+    /// None: the column is of single numbers.
+    lists: Option<(ArrayRef, usize)>,
+}
+
+impl Part {
+    fn of(batch: &RecordBatch, name: &str) -> Result<Self> {
+        let found = batch.column_by_name(name).ok_or_else(|| refused(format!("column `{name}` is gone")))?;
+        let width = match found.data_type() {
+            DataType::FixedSizeList(_, n) => usize::try_from(*n).unwrap_or(0),
+            DataType::List(_) => usize::try_from(found.as_list::<i32>().value_length(0)).unwrap_or(0),
+            DataType::LargeList(_) => usize::try_from(found.as_list::<i64>().value_length(0)).unwrap_or(0),
+            _ => return Ok(Self { values: column(batch, name, &DataType::Float32)?, lists: None }),
+        };
+        let lists = series_of(found, width)
+            .map_err(|e| refused(format!("column `{name}` holds lists of different lengths: {e}")))?;
+        Ok(Self { values: Arc::clone(lists.values()), lists: Some((Arc::new(lists), width)) })
+    }
+
+    fn names(&self, name: &str) -> Vec<String> {
+        match self.lists {
+            None => vec![name.to_owned()],
+            Some((_, width)) => (0..width).map(|number| format!("{name}[{number}]")).collect(),
+        }
+    }
+
+    /// Appends what row `row` has; null is NaN, which is refused with its place.
+    fn push(&self, row: usize, to: &mut Vec<f32>) {
+        let values = self.values.as_primitive::<Float32Type>();
+        let value = |at: usize| if values.is_valid(at) { values.value(at) } else { f32::NAN };
+        match &self.lists {
+            None => to.push(value(row)),
+            Some((lists, width)) if lists.is_null(row) => to.extend(std::iter::repeat_n(f32::NAN, *width)),
+            Some((_, width)) => to.extend((row * width..(row + 1) * width).map(value)),
+        }
+    }
+}
+
+/// The samples of a run in the order of their numbers.
+fn in_order(key: RunKey, numbers: &[i64], values: Vec<f32>, p: usize) -> Result<FeatureRun> {
+    let samples = numbers.len();
+    let mut order: Vec<usize> = (0..samples).collect();
+    order.sort_by_key(|row| numbers[*row]);
+    for (expected, row) in order.iter().enumerate() {
+        let found = numbers[*row];
+        if found == expected as i64 {
+            continue;
+        }
+        let reason = match order.get(expected.wrapping_sub(1)).map(|before| numbers[*before]) {
+            Some(before) if before == found => format!("tr {found} is there twice"),
+            None => format!("begins with tr {found}: samples are numbered from 0"),
+            Some(before) => format!("has no tr {}", before + 1),
+        };
+        return Err(refused(format!("{}: {reason}", run_name(&key))));
+    }
+    let sorted = order.iter().enumerate().all(|(at, row)| at == *row);
+    let values = if sorted {
+        values
+    } else {
+        order.iter().flat_map(|row| values[row * p..(row + 1) * p].iter().copied()).collect()
+    };
+    Ok(FeatureRun { key, samples, values })
+}
+
+impl Features {
+    /// The features of the runs `order`, one after the other, `[n_samples, n_features]`.
+    pub fn values(&self, order: &[usize]) -> Vec<f32> {
+        order
+            .iter()
+            .filter_map(|run| self.runs.get(*run))
+            .flat_map(|run| run.values.iter().copied())
+            .collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::series_column::series_type;
+    use arrow::array::{FixedSizeListArray, Float32Array, Float64Array, Int32Array, StringArray};
+
+    fn long(runs: &[&str], trs: &[i32], a: &[f64]) -> RecordBatch {
+        let lists: Vec<f32> = a.iter().flat_map(|a| [*a as f32 * 10.0, *a as f32 * 100.0]).collect();
+        let DataType::FixedSizeList(item, n) = series_type(2) else { unreachable!() };
+        let columns: [(&str, ArrayRef); 4] = [
+            ("run", Arc::new(StringArray::from(runs.to_vec()))),
+            ("tr", Arc::new(Int32Array::from(trs.to_vec()))),
+            ("a", Arc::new(Float64Array::from(a.to_vec()))),
+            ("b", Arc::new(FixedSizeListArray::new(item, n, Arc::new(Float32Array::from(lists)), None))),
+        ];
+        RecordBatch::try_from_iter(columns).unwrap()
+    }
+
+    fn read(batches: &[RecordBatch]) -> Result<Features> {
+        FeatureTable::find(&batches[0].schema())?.read(batches)
+    }
+
+    fn message(batches: &[RecordBatch]) -> String {
+        let error = read(batches).unwrap_err();
+        assert!(error.is_input());
+        error.to_string()
+    }
+
+    #[test]
+    fn samples_are_ordered_by_their_numbers_within_runs() {
+        let batches = [long(&["2", "1", "1"], &[0, 1, 0], &[1., 2., 3.]), long(&["2"], &[1], &[4.])];
+        let found = read(&batches).unwrap();
+        assert_eq!(found.names, ["a", "b[0]", "b[1]"]);
+        assert_eq!(found.keys, [false, false, false, true]);
+        let run = |at: usize| (found.runs[at].key[3].clone().unwrap(), found.runs[at].values.clone());
+        assert_eq!(run(0), ("2".into(), vec![1., 10., 100., 4., 40., 400.]));
+        assert_eq!(run(1), ("1".into(), vec![3., 30., 300., 2., 20., 200.]));
+        assert_eq!(found.values(&[1, 0])[..3], [3., 30., 300.]);
+    }
+
+    #[test]
+    fn what_cannot_be_used_is_named_with_its_place() {
+        assert!(message(&[long(&["1", "1"], &[0, 2], &[1., 2.])]).contains("run 1: has no tr 1"));
+        assert!(message(&[long(&["1", "1"], &[0, 0], &[1., 2.])]).contains("tr 0 is there twice"));
+        assert!(message(&[long(&["1"], &[1], &[1.])]).contains("numbered from 0"));
+        let text = message(&[long(&["1", "7"], &[0, 0], &[1., f64::NAN])]);
+        assert!(text.contains("`a` is NaN in run 7, tr 0"), "{text}");
+        let find = |fields: Vec<Field>| FeatureTable::find(&Schema::new(fields)).unwrap_err().to_string();
+        let tr = Field::new("tr", DataType::Int32, false);
+        assert!(find(vec![Field::new("a", DataType::Float32, false)]).contains("`tr`"));
+        assert!(find(vec![tr.clone()]).contains("no column of features"));
+        assert!(find(vec![tr, Field::new("word", DataType::Utf8, false)]).contains("column `word` is Utf8"));
+    }
+
+    #[test]
+    fn a_design_gives_a_feature_for_each_regressor() {
+        let design = |runs: &[&str], names: &[&str], values: &[f32]| {
+            let DataType::FixedSizeList(item, n) = series_type(2) else { unreachable!() };
+            let values = Arc::new(Float32Array::from(values.to_vec()));
+            let columns: [(&str, ArrayRef); 3] = [
+                ("run", Arc::new(StringArray::from(runs.to_vec()))),
+                ("regressor", Arc::new(StringArray::from(names.to_vec()))),
+                ("series", Arc::new(FixedSizeListArray::new(item, n, values, None))),
+            ];
+            RecordBatch::try_from_iter(columns).unwrap()
+        };
+        let rows = design(&["1", "1", "2", "2"], &["a", "b", "b", "a"], &[1., 2., 3., 4., 5., 6., 7., 8.]);
+        let found = read(&[rows]).unwrap();
+        assert_eq!(found.names, ["a", "b"]);
+        assert_eq!(found.runs[0].values, [1., 3., 2., 4.]);
+        assert_eq!(found.runs[1].values, [7., 5., 8., 6.]);
+        let text = message(&[design(&["1", "2"], &["a", "b"], &[1., 2., 3., 4.])]);
+        assert!(text.contains("run 2 has the regressors b, the first run a"), "{text}");
+    }
+}
