@@ -19,6 +19,7 @@ mod deploy;
 mod design;
 mod example_01;
 mod example_02;
+mod example_03;
 mod field_cases;
 mod import_memory;
 mod import_resume;

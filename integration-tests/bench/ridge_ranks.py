@@ -1,0 +1,104 @@
+"""What ranks cost: one encoding model fitted by one rank, then by four, each a process of its own on this machine.
+
+    cargo build --workspace --bins
+    python integration-tests/bench/ridge_ranks.py target/debug/voxelflow [SAMPLES FEATURES TARGETS [CV]]
+
+8000, 2048 and 20000 samples, features and targets in four runs, and leave-one-out, without more. Prints the CPU time of
+every rank while it fits (user and system, of its process, with one thread), the ratio of the totals, and how far the models lie apart.
+Nothing that depends on the features alone is computed twice, so the total of four ranks should be that of one; models
+fitted in batches of targets that each decompose the features again (B-MOR) would come near four times their part of it:
+that part is printed too, from a second fit of few targets. Needs numpy and pyarrow.
+"""
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+ALPHAS = "[0.1, 1, 100, 200, 300, 400, 600, 800, 900, 1000, 1200]"
+RUNS = 4
+
+
+def lists(values):
+    return pa.FixedSizeListArray.from_arrays(pa.array(values.ravel()), values.shape[1])
+
+
+def make(folder, samples, features, targets):
+    rng = np.random.default_rng(7)
+    points = samples // RUNS
+    x = rng.standard_normal((points * RUNS, features), dtype=np.float32)
+    runs = np.repeat([str(run) for run in range(RUNS)], points)
+    trs = np.tile(np.arange(points), RUNS)
+    pq.write_table(pa.table({"run": runs, "tr": trs, "x": lists(x)}), folder / "stimuli.parquet")
+    (folder / "series").mkdir()
+    for first in range(0, targets, 1000):
+        count = min(1000, targets - first)
+        y = x @ (rng.standard_normal((features, count), dtype=np.float32) * 0.1)
+        y += rng.standard_normal(y.shape, dtype=np.float32) * 2
+        voxels = np.arange(first, first + count, dtype=np.uint32)
+        for run in range(RUNS):
+            own = np.ascontiguousarray(y[run * points : (run + 1) * points].T)
+            table = pa.table({"run": [str(run)] * count, "voxel": voxels, "series": lists(own)})
+            pq.write_table(table, folder / "series" / f"{first}-{run}.parquet")
+
+
+def fit(program, folder, name, ranks, cv, few):
+    where = "WHERE voxel < 64" if few else ""
+    text = (
+        f"TRAIN MODEL enc USING ridge_cv (alphas => {ALPHAS}, cv => {cv}) ON (SELECT * FROM '{folder}/series/' {where}) "
+        f"FEATURES (SELECT * FROM '{folder}/stimuli.parquet') WITH (ranks => {ranks});"
+    )
+    (folder / "enc.vf").write_text(text)
+    out = folder / name
+    command = [program, "run", folder / "enc.vf", "--out", out, "--executors", str(ranks), "--slots", "1"]
+    clock = time.perf_counter()
+    # A rank is a core: threads of ranks that share one would wait for each other, and waiting is CPU time too.
+    environment = os.environ | {"RAYON_NUM_THREADS": "1"}
+    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    subprocess.run([str(c) for c in command], check=True, env=environment, **quiet)
+    seconds = time.perf_counter() - clock
+    report = json.loads((out / "models/enc/ridge.json").read_text())
+    cpu = [rank["cpu_seconds"] for rank in report["ranks"]]
+    print(f"{ranks} rank(s){', 64 targets' if few else ''}: alpha {report['alpha']}, statement {seconds:.1f} s")
+    for rank in report["ranks"]:
+        share = 100 * rank["cpu_seconds"] / max(sum(cpu), 1e-9)
+        print(
+            f"  rank {rank['rank']}: {rank['targets']} targets, {rank['decompositions']} decomposition(s), "
+            f"CPU {rank['cpu_seconds']:.2f} s ({share:.1f} %), wall {rank['seconds']:.2f} s"
+        )
+    print(f"  CPU of all ranks {sum(cpu):.2f} s")
+    return sum(cpu)
+
+
+def coefficients(folder, name):
+    data = (folder / name / "models/enc/model.safetensors").read_bytes()
+    length = int.from_bytes(data[:8], "little")
+    tensor = json.loads(data[8 : 8 + length])["coefficients"]
+    begin, end = (8 + length + offset for offset in tensor["data_offsets"])
+    return np.frombuffer(data[begin:end], np.float32).reshape(tensor["shape"])
+
+
+def main():
+    program, sizes = sys.argv[1], [int(size) for size in sys.argv[2:5]] or [8000, 2048, 20000]
+    cv = sys.argv[5] if len(sys.argv) > 5 else "'loo'"
+    with tempfile.TemporaryDirectory() as folder:
+        folder = Path(folder)
+        make(folder, *sizes)
+        print(f"samples, features, targets {sizes}, cv => {cv}")
+        one = fit(program, folder, "one", 1, cv, False)
+        four = fit(program, folder, "four", 4, cv, False)
+        fixed = fit(program, folder, "few", 1, cv, True)
+        a, b = coefficients(folder, "one"), coefficients(folder, "four")
+        print(f"coefficients differ by at most {np.abs(a - b).max() / np.abs(a).max():.1e} of the largest")
+        print(f"CPU time of four ranks / of one: {four / one:.3f}")
+        print(f"if each of four decomposed anew (B-MOR): {(one + 3 * fixed) / one:.2f}")
+
+
+main()
