@@ -11,11 +11,13 @@
 
 mod buffers;
 mod edges;
+mod hidden;
 mod measured;
 mod pooling;
 mod shape;
 mod step;
 mod training;
+mod update;
 
 pub use measured::Measured;
 pub use shape::{Activation, AutoencoderShape};

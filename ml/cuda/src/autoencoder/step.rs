@@ -1,4 +1,4 @@
-//! One step: forward, backward, update. Everything is asked of the card's stream and nothing waited for, so that a step
+//! One step: forward and backward through the convolutions. Everything is asked of the card's stream and nothing waited for, so that a step
 //! can be captured in a graph.
 
 use super::{
@@ -10,12 +10,9 @@ use super::{
 };
 use crate::{
     Conv1d, Result,
-    launch::Launch,
-    memory::{Memory, Values},
+    memory::Memory,
     product::{Operand, Product},
 };
-
-const THREADS: usize = 256;
 
 impl Autoencoder {
     fn edge(&self) -> Edge {
@@ -31,7 +28,7 @@ impl Autoencoder {
         self.narrow.as_ref().unwrap_or(&self.parameters)
     }
 
-    fn bias(&self, run: Run) -> u64 {
+    pub(super) fn bias(&self, run: Run) -> u64 {
         self.parameters.at(run.at)
     }
 
@@ -65,7 +62,7 @@ impl Autoencoder {
     }
 
     /// Rows of Z as one operand: a row a sample.
-    fn top_rows(&self, margin: usize) -> Operand {
+    pub(super) fn top_rows(&self, margin: usize) -> Operand {
         let channels = self.shape.filters[self.shape.layers() - 1];
         Operand { offset: margin, leading: self.shape.top().stride * channels, stride: 0, transposed: false }
     }
@@ -133,61 +130,6 @@ impl Autoencoder {
             control,
         ];
         unsafe { edge.last_forward(card, addresses) }
-    }
-
-    /// Z → hidden state → Z′, and λ/2·‖Z − Z′‖².
-    pub(super) fn hidden_forward(&self, control: u64) -> Result<()> {
-        let (b, places) = (&self.buffers, &self.places);
-        let (features, hidden, samples) = (self.shape.features(), places.hidden, self.samples);
-        let plain = |leading: usize, offset: usize| Operand { offset, leading, stride: 0, transposed: false };
-        let top = &b.encoded[self.shape.layers() - 1];
-        let to_hidden = Product {
-            rows: samples,
-            columns: hidden,
-            inner: features,
-            batches: 1,
-            a: self.top_rows(top.margin),
-            b: plain(hidden, places.to_hidden.weight.at),
-            c: plain(hidden, 0),
-        };
-        self.product(&to_hidden, &top.memory, self.factors(), &b.hidden_raw)?;
-        let name = format!("add_bias1_{}", self.precision.values().suffix());
-        let launch = Launch::of(&self.card, name)
-            .pointer(b.hidden_raw.at(0))
-            .pointer(self.bias(places.to_hidden.bias))
-            .pointer(b.hidden.at(0))
-            .int(samples)
-            .int(hidden);
-        unsafe { launch.run([(samples * hidden).div_ceil(THREADS), 1, 1], [THREADS, 1], 0)? };
-        let from_hidden = Product {
-            rows: samples,
-            columns: features,
-            inner: hidden,
-            batches: 1,
-            a: plain(hidden, 0),
-            b: plain(features, places.from_hidden.weight.at),
-            c: self.top_rows(b.decoded_top.margin),
-        };
-        self.product(&from_hidden, &b.hidden, self.factors(), &b.decoded_top.memory)?;
-        let launch = Launch::of(&self.card, self.top_name("top_forward"))
-            .pointer(b.decoded_top.at())
-            .pointer(self.bias(places.from_hidden.bias))
-            .pointer(top.at())
-            .pointer(b.losses.at(0))
-            .pointer(control)
-            .float(self.shape.lambda)
-            .int(samples)
-            .int(features)
-            .int(self.top_rows(0).leading);
-        unsafe { launch.run([TOP_BLOCKS, 1, 1], [THREADS, 1], 0) }
-    }
-
-    fn top_vector(&self) -> usize {
-        if self.shape.filters[self.shape.layers() - 1].is_multiple_of(8) { 8 } else { 1 }
-    }
-
-    fn top_name(&self, kernel: &str) -> String {
-        format!("{kernel}{}_{}", self.top_vector(), self.precision.values().suffix())
     }
 
     /// What [`Self::forward`] left → the flat gradient.
@@ -277,150 +219,5 @@ impl Autoencoder {
         let mut product = conv.input_gradient();
         product.b.offset = turned;
         self.product(&product, &dy.memory, &self.turned, to)
-    }
-
-    /// The gradient of Z′ as the decoder gave it → gradients of the hidden layers, and of Z, raw.
-    pub(super) fn hidden_backward(&self, control: u64) -> Result<()> {
-        let (b, places) = (&self.buffers, &self.places);
-        let (features, hidden, samples) = (self.shape.features(), places.hidden, self.samples);
-        let top = &b.encoded[self.shape.layers() - 1];
-        let launch = Launch::of(&self.card, self.top_name("top_backward"))
-            .pointer(b.top_gradient.at())
-            .pointer(top.at())
-            .pointer(b.decoded_top.at())
-            .pointer(b.from_hidden_bias.memory.at(0))
-            .pointer(control)
-            .float(self.shape.lambda)
-            .int(samples)
-            .int(features)
-            .int(self.top_rows(0).leading);
-        let columns = (features / self.top_vector()).div_ceil(64);
-        unsafe { launch.run([columns, b.from_hidden_bias.parts, 1], [64, 1], 0)? };
-
-        let plain = |leading: usize, offset: usize| Operand { offset, leading, stride: 0, transposed: false };
-        let turned = |operand: Operand| Operand { transposed: true, ..operand };
-        let product = |sizes: [usize; 3], a, b, c| {
-            let [rows, inner, columns] = sizes;
-            Product { rows, columns, inner, batches: 1, a, b, c }
-        };
-        let (first, second) = (places.to_hidden.weight.at, places.from_hidden.weight.at);
-        let gradient_of_top = self.top_rows(0);
-        // dW₂ = Hᵀ·dZ′ and dH = dZ′·W₂ᵀ, then dW₁ = Zᵀ·dH and dZ = dH·W₁ᵀ.
-        self.product(
-            &product(
-                [hidden, samples, features],
-                turned(plain(hidden, 0)),
-                gradient_of_top,
-                plain(features, second),
-            ),
-            &b.hidden,
-            &b.top_gradient.memory,
-            &self.gradient,
-        )?;
-        self.product(
-            &product(
-                [samples, features, hidden],
-                gradient_of_top,
-                turned(plain(features, second)),
-                plain(hidden, 0),
-            ),
-            &b.top_gradient.memory,
-            self.factors(),
-            &b.hidden_gradient,
-        )?;
-        let launch = Launch::of(&self.card, format!("column_sums1_{}", self.precision.values().suffix()))
-            .pointer(b.hidden_gradient.at(0))
-            .pointer(b.to_hidden_bias.memory.at(0))
-            .int(samples)
-            .int(hidden);
-        unsafe { launch.run([hidden.div_ceil(64), b.to_hidden_bias.parts, 1], [64, 1], 0)? };
-        self.product(
-            &product(
-                [features, samples, hidden],
-                turned(self.top_rows(top.margin)),
-                plain(hidden, 0),
-                plain(hidden, first),
-            ),
-            &top.memory,
-            &b.hidden_gradient,
-            &self.gradient,
-        )?;
-        self.product(
-            &product(
-                [samples, hidden, features],
-                plain(hidden, 0),
-                turned(plain(hidden, first)),
-                self.top_rows(0),
-            ),
-            &b.hidden_gradient,
-            self.factors(),
-            &b.raw,
-        )
-    }
-
-    /// Sums the parts of the gradient.
-    pub(super) fn gather(&self) -> Result<()> {
-        let launch = Launch::of(&self.card, "gather_gradient")
-            .pointer(self.buffers.segments.at(0))
-            .pointer(self.gradient.at(0));
-        unsafe { launch.run([1024, self.buffers.segment_count, 1], [32, 8], 0) }
-    }
-
-    /// Sums the losses of the pass, and adds them to the total `to`.
-    pub(super) fn gather_losses(&self, to: usize) -> Result<()> {
-        let launch = Launch::of(&self.card, "gather_losses")
-            .pointer(self.buffers.losses.at(0))
-            .int(self.buffers.losses.len())
-            .pointer(self.totals.at(to));
-        unsafe { launch.run([1, 1, 1], [256, 1], 0) }
-    }
-
-    /// One step of the rule, and the weights as the next products take them.
-    pub(super) fn update(&self, control: u64) -> Result<()> {
-        let Some(rule) = self.rule else { return Ok(()) };
-        let memory = |i: usize| self.remembered.get(i).map_or(0, |m: &Memory| m.at(0));
-        let launch = Launch::of(&self.card, "update")
-            .int(rule as usize)
-            .pointer(self.parameters.at(0))
-            .pointer(self.gradient.at(0))
-            .pointer(memory(0))
-            .pointer(memory(1))
-            .pointer(self.narrow.as_ref().map_or(0, |m| m.at(0)))
-            .int(self.places.total)
-            .pointer(control);
-        unsafe { launch.run([self.places.total.div_ceil(4 * THREADS), 1, 1], [THREADS, 1], 0)? };
-        self.turn()
-    }
-
-    /// bf16 of all weights, after they came from outside.
-    pub(super) fn narrow_weights(&self) -> Result<()> {
-        if let Some(narrow) = &self.narrow {
-            let launch = Launch::of(&self.card, "copy_bf16")
-                .pointer(self.parameters.at(0))
-                .pointer(narrow.at(0))
-                .int(self.places.total);
-            unsafe { launch.run([self.places.total.div_ceil(4 * THREADS), 1, 1], [THREADS, 1], 0)? };
-        }
-        self.turn()
-    }
-
-    fn turn(&self) -> Result<()> {
-        let launch = Launch::of(&self.card, format!("turn_weights1_{}", self.precision.values().suffix()))
-            .pointer(self.turns.at(0))
-            .pointer(self.parameters.at(0))
-            .pointer(self.turned.at(0));
-        unsafe { launch.run([64, self.turn_count, 1], [THREADS, 1], 0) }
-    }
-
-    /// Between the order of files and that of the card: `scatter` or `gather`.
-    pub(super) fn permute(&self, kernel: &'static str, from: &Memory, to: &Memory) -> Result<()> {
-        debug_assert_eq!((from.kind(), to.kind()), (Values::F32, Values::F32));
-        let n = self.map.len();
-        let launch = Launch::of(&self.card, kernel)
-            .pointer(from.at(0))
-            .pointer(self.map.at(0))
-            .pointer(to.at(0))
-            .int(n);
-        unsafe { launch.run([n.div_ceil(THREADS), 1, 1], [THREADS, 1], 0) }
     }
 }
