@@ -3,6 +3,7 @@
 //!
 //! ```text
 //! friends [--device cpu|cuda:0] [--samples N] [--features P] [--targets T] [--held-out H] [--block B] [--seed S]
+//!         [--card-memory GIB]
 //! friends --parity …      the same data by RidgeCv on the cores and by a stream on the device, compared
 //! friends --rates         what the card does in a second
 //! ```
@@ -36,6 +37,7 @@ struct Options {
     held_out: usize,
     block: usize,
     seed: u64,
+    card_memory: u64,
     parity: bool,
     rates: bool,
 }
@@ -49,6 +51,7 @@ fn options() -> Outcome<Options> {
         held_out: 1000,
         block: 2048,
         seed: 1,
+        card_memory: u64::MAX,
         parity: false,
         rates: false,
     };
@@ -63,6 +66,7 @@ fn options() -> Outcome<Options> {
             "--held-out" => options.held_out = value()?.parse()?,
             "--block" => options.block = value()?.parse()?,
             "--seed" => options.seed = value()?.parse()?,
+            "--card-memory" => options.card_memory = value()?.parse::<u64>()? << 30,
             "--parity" => options.parity = true,
             "--rates" => options.rates = true,
             _ => return Err(format!("{name} is no option of friends").into()),
@@ -127,6 +131,7 @@ fn main() -> Outcome<()> {
         Some(card) => StreamedRidge::on_card(card, seen, options.settings())?,
         None => StreamedRidge::on_cores(seen, options.settings())?,
     };
+    ridge.limit_memory(options.card_memory);
     let fit = ridge.choose(&mut targets)?;
     let mut recovered = Recovered::default();
     let held_out = HeldOut { features: others, targets: &mut held_out };
@@ -183,7 +188,7 @@ fn plan(options: &Options, card: &Card, targets: &mut Planted<'_>) -> Outcome<Ca
         rates.copies / 1e9,
         rates.targets / 1e9
     );
-    let plan = options.shape().plan(&rates)?;
+    let plan = options.shape().plan(&CardRates { limit: options.card_memory, ..rates })?;
     println!("plan:\n{plan}");
     Ok(plan)
 }

@@ -58,6 +58,7 @@ pub fn compare(options: &Options) -> Outcome<()> {
             Some(card) => StreamedRidge::on_card(card, wide.as_ref(), settings)?,
             None => StreamedRidge::on_cores(wide.as_ref(), settings)?,
         };
+        stream.limit_memory(options.card_memory);
         let (fit, mut all) = (stream.choose(&mut Widened(planted()))?, empty());
         stream.fit(&fit, &mut Widened(planted()), None, |block| {
             all.0.subcols_mut(block.range.start, block.range.len()).copy_from(&block.weights);

@@ -24,6 +24,9 @@ pub(crate) trait Backend<T> {
     /// Memory for `len` numbers.
     fn staging(&self, len: usize) -> Result<Box<dyn Staging<T>>>;
 
+    /// Uses at most `bytes` of a card's memory for what can be made again. The cores keep nothing such.
+    fn limit(&mut self, _bytes: u64) {}
+
     /// Expects a pass over `count` targets, `largest` at once; with `by_variance` each is divided by the root of its sum of
     /// squares.
     fn begin(&mut self, count: usize, largest: usize, by_variance: bool) -> Result<()>;

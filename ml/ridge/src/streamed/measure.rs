@@ -26,7 +26,7 @@ impl CardRates {
             let (copies, taken) = (copies(card)?, taken(card)?);
             let memory = card.memory()?.0 as u64;
             let eigen_workspace = matrix::eigen_workspace(card, size)? as u64;
-            Ok(Self { products, eigen, copies, targets, taken, memory, eigen_workspace })
+            Ok(Self { products, eigen, copies, targets, taken, memory, limit: u64::MAX, eigen_workspace })
         };
         measured().map_err(failed)
     }

@@ -95,6 +95,12 @@ impl<T: Scalar> StreamedRidge<T> {
         Self { settings, n_samples: x.nrows(), n_features: x.ncols(), backend, staging: Vec::new(), steps }
     }
 
+    /// Leaves what a card has beyond `bytes` to others: products of targets that do not fit in them are not kept, so that a
+    /// fit reads the targets again. What no fit can be without is taken all the same.
+    pub fn limit_memory(&mut self, bytes: u64) {
+        self.backend.limit(bytes);
+    }
+
     /// What was done so far.
     pub fn steps(&self) -> &[Step] {
         &self.steps

@@ -41,6 +41,8 @@ pub struct CardRates {
     pub taken: f64,
     /// Bytes of the card's memory that are free.
     pub memory: u64,
+    /// Bytes of it that are used at most, if there is a choice ([`StreamedRidge::limit_memory`](super::StreamedRidge)).
+    pub limit: u64,
     /// Bytes that an eigendecomposition of this size works with beside its matrix.
     pub eigen_workspace: u64,
 }
@@ -90,14 +92,10 @@ impl StreamShape {
         F64 * (k + p) * b + self.number_bytes as u64 * (p + held) * b + F64 * held * (p + k + b)
     }
 
-    /// The most that is on a card at once after the decomposition, beside features and basis.
-    pub(crate) fn on_card_beside_features(&self, keeps: bool) -> u64 {
-        self.steps_memory(keeps, 0)
-            .iter()
-            .skip(1)
-            .map(|(_, bytes)| bytes - self.features())
-            .max()
-            .unwrap_or(0)
+    /// The most that is on a card at once after the decomposition, with or without features and basis.
+    pub(crate) fn on_card(&self, keeps: bool, features: bool) -> u64 {
+        let beside = if features { 0 } else { self.features() };
+        self.steps_memory(keeps, 0).iter().skip(1).map(|(_, bytes)| bytes - beside).max().unwrap_or(0)
     }
 
     fn steps_memory(&self, keeps: bool, workspace: u64) -> Vec<(&'static str, u64)> {
@@ -120,10 +118,13 @@ impl StreamShape {
     /// More memory than the card has free; it names a block or a number of features that would do.
     pub fn plan(&self, rates: &CardRates) -> Result<CardPlan> {
         let fits = |shape: &Self, keeps| {
-            let bytes = shape.steps_memory(keeps, rates.eigen_workspace);
+            // A decomposition of another size works with as much more or less as its matrix has.
+            let workspace = u128::from(rates.eigen_workspace) * (shape.rank() as u128).pow(2);
+            let workspace = workspace / (self.rank() as u128).pow(2).max(1);
+            let bytes = shape.steps_memory(keeps, workspace as u64);
             bytes.iter().all(|(_, bytes)| *bytes <= rates.memory)
         };
-        let keeps = fits(self, true);
+        let keeps = fits(self, true) && self.on_card(true, true) <= rates.limit;
         if !keeps && !fits(self, false) {
             return Err(self.refused(rates, |shape| fits(shape, false)));
         }
@@ -249,6 +250,7 @@ mod tests {
             targets: 5e9,
             taken: 5e9,
             memory,
+            limit: u64::MAX,
             eigen_workspace: 5 << 30,
         }
     }
@@ -266,6 +268,8 @@ mod tests {
 
     #[test]
     fn a_smaller_card_reads_twice_and_a_tiny_one_is_told_what_would_fit() {
+        let limited = CardRates { limit: 40 << 30, ..rates(78 << 30) };
+        assert!(!whole_brain().plan(&limited).unwrap().keeps_products);
         let plan = whole_brain().plan(&rates(40 << 30)).unwrap();
         assert!(!plan.keeps_products && plan.read > 2 * 4 * 69_202 * 264_805, "{plan}");
         let large = StreamShape { block: 65_536, ..whole_brain() };
@@ -273,5 +277,9 @@ mod tests {
         assert!(refused.contains("a block of 8192 targets would fit"), "{refused}");
         let refused = whole_brain().plan(&rates(8 << 30)).unwrap_err().to_string();
         assert!(refused.contains("4096 features in blocks of 256"), "{refused}");
+        // Nothing helps if the features alone are too many samples.
+        let long = StreamShape { n_samples: 1 << 34, n_features: 64, ..whole_brain() };
+        let refused = long.plan(&rates(8 << 30)).unwrap_err().to_string();
+        assert!(refused.contains("use fewer samples, or device => 'cpu'"), "{refused}");
     }
 }

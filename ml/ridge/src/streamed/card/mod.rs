@@ -30,6 +30,8 @@ pub(super) struct OnCard<T> {
     x_means: Vec<f64>,
     on_card: Decomposed,
     pass: Option<Pass<T>>,
+    /// Bytes of the card that are used at most, if there is a choice.
+    limit: u64,
     held_out: Option<HeldOut>,
 }
 
@@ -119,7 +121,15 @@ impl<T: Scalar + HostNumber> OnCard<T> {
         };
         let on_card = decomposed().map_err(failed)?;
         drop(centred);
-        Ok(Self { kernels, n_samples: n, x_means: means, on_card, pass: None, held_out: None })
+        Ok(Self {
+            kernels,
+            n_samples: n,
+            x_means: means,
+            on_card,
+            pass: None,
+            limit: u64::MAX,
+            held_out: None,
+        })
     }
 
     /// Centres a block and multiplies it with Z; says where among the products it went.

@@ -24,6 +24,10 @@ impl<T: Scalar + HostNumber> Backend<T> for OnCard<T> {
         Ok(Box::new(Locked(PinnedBlock::zeros(self.kernels.card(), len).map_err(failed)?)))
     }
 
+    fn limit(&mut self, bytes: u64) {
+        self.limit = bytes;
+    }
+
     fn begin(&mut self, count: usize, largest: usize, by_variance: bool) -> Result<()> {
         self.pass = None;
         let (card, n, size) = (self.kernels.card(), self.n_samples, self.on_card.z.columns());
@@ -38,7 +42,8 @@ impl<T: Scalar + HostNumber> Backend<T> for OnCard<T> {
                 n_held_out: 0,
                 number_bytes: size_of::<T>(),
             };
-            let keeps = shape.on_card_beside_features(true) <= card.memory()?.0 as u64;
+            let [all, beside] = [true, false].map(|whole| shape.on_card(true, whole));
+            let keeps = beside <= card.memory()?.0 as u64 && all <= self.limit;
             let zeros = |rows, columns, what| Matrix::zeros(card, rows, columns, what);
             let sums = Sums {
                 square: zeros(size, size, "sums over targets")?,
