@@ -17,6 +17,7 @@ mod commands;
 mod counting;
 mod deploy;
 mod design;
+mod encoding;
 mod example_01;
 mod example_02;
 mod example_03;

@@ -1,0 +1,218 @@
+//! Brain encoding on executors: the model of one process, shares of its work, and what a killed executor comes to.
+
+use crate::{
+    processes::{PATIENCE, Running, wait_for},
+    program::{program, voxelflow},
+};
+use arrow::{
+    array::{ArrayRef, FixedSizeListArray, Float32Array, Int64Array, StringArray, UInt32Array},
+    datatypes::{DataType, Field, Schema},
+    record_batch::RecordBatch,
+};
+use parquet::arrow::ArrowWriter;
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+use std::{
+    fs::{self, File},
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Instant,
+};
+use tempfile::TempDir;
+
+const RUNS: usize = 4;
+
+/// Series that follow from features, and noise, as Parquet: one file a run, and one of features.
+struct Study {
+    folder: TempDir,
+}
+
+/// Numbers between −1 and 1 that look like noise.
+fn noise(n: usize) -> f32 {
+    let mut z = (n as u64).wrapping_add(0x9e37_79b9_7f4a_7c15).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    (((z ^ (z >> 31)) >> 40) as f32 / (1 << 23) as f32) - 1.0
+}
+
+impl Study {
+    fn new(samples: usize, features: usize, voxels: usize, statement: &str) -> Self {
+        let study = Self { folder: tempfile::tempdir().unwrap() };
+        let x = |run: usize, t: usize, j: usize| noise(run * 1_000_003 + t * 1_009 + j);
+        let series = study.folder.path().join("series");
+        fs::create_dir_all(&series).unwrap();
+        for run in 0..RUNS {
+            let value = |voxel: usize, t: usize| match voxel {
+                0 => 7.0,
+                _ => {
+                    let seen = (0..features.min(4)).map(|j| x(run, t, j) * noise(voxel * 31 + j));
+                    seen.sum::<f32>() + 0.5 * noise((voxel * samples + t) * 7 + run)
+                }
+            };
+            let values = (0..voxels).flat_map(|voxel| (0..samples).map(move |t| value(voxel, t))).collect();
+            let columns: [(&str, ArrayRef); 4] = [
+                ("subject", Arc::new(StringArray::from(vec!["01"; voxels]))),
+                ("run", Arc::new(StringArray::from(vec![run.to_string(); voxels]))),
+                ("voxel", Arc::new(UInt32Array::from_iter_values(0..voxels as u32))),
+                ("series", lists(values, samples)),
+            ];
+            write(&series.join(format!("run-{run}.parquet")), &columns);
+        }
+        let rows = || (0..RUNS).flat_map(|run| (0..samples).map(move |t| (run, t)));
+        let values = rows().flat_map(|(run, t)| (0..features).map(move |j| x(run, t, j))).collect();
+        let columns: [(&str, ArrayRef); 3] = [
+            (
+                "run",
+                Arc::new(StringArray::from_iter_values(
+                    rows().map(|(run, _)| run.to_string()).collect::<Vec<_>>(),
+                )),
+            ),
+            ("tr", Arc::new(Int64Array::from(rows().map(|(_, t)| t as i64).collect::<Vec<_>>()))),
+            ("x", lists(values, features)),
+        ];
+        write(&study.folder.path().join("stimuli.parquet"), &columns);
+        let at = study.folder.path().display();
+        let text = format!(
+            "TRAIN MODEL enc USING ridge_cv ({statement}, precision => 'f64')\n\
+             ON (SELECT * FROM '{at}/series/' WHERE run <> '3')\n\
+             FEATURES (SELECT * FROM '{at}/stimuli.parquet')\n\
+             VALIDATE ON (SELECT * FROM '{at}/series/' WHERE run = '3') WITH (ranks => $ranks);\n"
+        );
+        fs::write(study.folder.path().join("enc.vf"), text).unwrap();
+        study
+    }
+
+    fn out(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    fn arguments(&self, name: &str, ranks: usize, flags: &[&str]) -> Vec<String> {
+        let file = self.folder.path().join("enc.vf").display().to_string();
+        let out = self.out(name).display().to_string();
+        let given = ["run".to_owned(), file, "--set".into(), format!("ranks={ranks}"), "--out".into(), out];
+        given.into_iter().chain(flags.iter().map(|flag| (*flag).to_owned())).collect()
+    }
+
+    /// Runs to the end; gives the model's table, a row a voxel.
+    fn run(&self, name: &str, ranks: usize, flags: &[&str]) -> Vec<Vec<Option<f64>>> {
+        voxelflow(self.arguments(name, ranks, flags)).expect_code(0);
+        let table = self.out(name).join("models/enc/targets.parquet");
+        let sql =
+            format!("SELECT voxel, alpha, score, r, r2, intercept FROM '{}' ORDER BY voxel", table.display());
+        let text = voxelflow(["sql", &sql, "--format", "csv"]).expect_code(0).stdout;
+        let rows = text.lines().skip(1);
+        rows.map(|row| row.split(',').map(|cell| cell.parse().ok()).collect()).collect()
+    }
+
+    fn report(&self, name: &str, file: &str) -> Value {
+        serde_json::from_slice(&fs::read(self.out(name).join("models/enc").join(file)).unwrap()).unwrap()
+    }
+}
+
+fn lists(values: Vec<f32>, length: usize) -> ArrayRef {
+    let item = Arc::new(Field::new_list_field(DataType::Float32, false));
+    Arc::new(FixedSizeListArray::new(item, length as i32, Arc::new(Float32Array::from(values)), None))
+}
+
+fn write(path: &Path, columns: &[(&str, ArrayRef)]) {
+    let fields: Vec<Field> =
+        columns.iter().map(|(name, column)| Field::new(*name, column.data_type().clone(), false)).collect();
+    let schema = Arc::new(Schema::new(fields));
+    let arrays = columns.iter().map(|(_, column)| Arc::clone(column)).collect();
+    let mut writer = ArrowWriter::try_new(File::create(path).unwrap(), Arc::clone(&schema), None).unwrap();
+    writer.write(&RecordBatch::try_new(schema, arrays).unwrap()).unwrap();
+    writer.close().unwrap();
+}
+
+#[test]
+fn four_ranks_on_four_executors_give_the_model_of_one_process() {
+    for options in
+        ["alphas => [0.1, 1, 10, 100], cv => 'run', delays => [0, 1]", "alphas => [1, 10], cv => 'loo'"]
+    {
+        let study = Study::new(60, 5, 40, options);
+        let here = study.run("here", 1, &[]);
+        let there = study.run("there", 4, &["--executors", "4", "--slots", "1"]);
+        assert_eq!((here.len(), there.len()), (40, 40));
+        assert_eq!(here[0], [Some(0.0), None, None, None, None, None], "voxel 0 is constant");
+        let explained = here[1..].iter().filter(|row| row[3].unwrap() > 0.5).count();
+        assert!(explained > 30, "{here:?}");
+        for (here, there) in here.iter().zip(&there) {
+            assert_eq!(here[..2], there[..2], "the penalty of a voxel");
+            for (here, there) in here.iter().zip(there) {
+                let equal = match (here, there) {
+                    (Some(here), Some(there)) => (here - there).abs() <= 1e-9 * here.abs().max(1.0),
+                    (here, there) => here == there,
+                };
+                assert!(equal, "{here:?} in one process, {there:?} on executors");
+            }
+        }
+        let ranks = study.report("there", "ridge.json");
+        let ranks = ranks["ranks"].as_array().unwrap();
+        assert_eq!(ranks.iter().map(|rank| rank["targets"].as_u64().unwrap()).sum::<u64>(), 40);
+        let members = study.report("there", "gang.json");
+        let mut processes: Vec<u64> =
+            members["members"].as_array().unwrap().iter().map(|m| m["pid"].as_u64().unwrap()).collect();
+        processes.sort_unstable();
+        processes.dedup();
+        assert_eq!(processes.len(), 4, "{members}");
+    }
+}
+
+/// A rank that is lost ends the training at once, and nothing is published; the next run of the statement gives the
+/// model.
+#[test]
+fn a_killed_executor_ends_the_training_and_the_next_run_gives_the_model() {
+    // Long enough to be met at work.
+    let alphas: Vec<String> = (1..40).map(|alpha| alpha.to_string()).collect();
+    let options =
+        format!("alphas => [{}], cv => 'run', delays => [0, 1, 2, 3, 4, 5, 6, 7]", alphas.join(", "));
+    let study = Study::new(250, 40, 1_500, &options);
+    let mut command = program("voxelflow");
+    command.args(study.arguments("killed", 4, &["--executors", "4", "--slots", "1"]));
+    let mut run = Running::start(command);
+    let note = study.out("killed").join("models/.enc.run.json");
+    let members: Vec<i64> = wait_for("the gang to be noted", || {
+        let note: Value = serde_json::from_slice(&fs::read(&note).ok()?).ok()?;
+        let members = note["gang"]["members"].as_array()?.clone();
+        let live = members.len() == 4 && members.iter().all(|member| member["standing"] == "live");
+        let pids: Option<Vec<i64>> = members.iter().map(|member| member["pid"].as_i64()).collect();
+        pids.filter(|_| live)
+    });
+    let killed = Instant::now();
+    kill_process(Pid::from_raw(i32::try_from(members[2]).unwrap()).unwrap(), Signal::KILL).unwrap();
+    let (status, said) = run.end();
+    println!("ended {:?} after the kill", killed.elapsed());
+    assert!(killed.elapsed() < PATIENCE);
+    assert_eq!(status.code(), Some(1), "{said}");
+    // The killed one, or one that left because of it.
+    assert!(said.contains("has left the gang"), "{said}");
+    assert!(!study.out("killed").join("models/enc").exists());
+    let again = study.run("killed", 4, &["--executors", "4", "--slots", "1"]);
+    assert_eq!(again.len(), 1_500);
+}
+
+/// What is wrong is said before any rank is asked for, with exit code 2.
+#[test]
+fn what_does_not_fit_is_the_users_to_mend() {
+    let study = Study::new(20, 2, 3, "alphas => [1], cv => 'run'");
+    let file = study.folder.path().join("enc.vf");
+    let text = fs::read_to_string(&file).unwrap();
+    for (from, to, says) in [
+        ("run <> '3'", "run = '1'", "'run' needs two runs or more"),
+        (
+            "stimuli.parquet')",
+            "stimuli.parquet' WHERE tr < 19)",
+            "has 19 samples of features, and series of 20",
+        ),
+        ("FEATURES (SELECT * FROM", "FEATURES (SELECT run, tr, x, x AS y FROM", "features are duplicated"),
+        ("alphas => [1]", "alphsa => [1]", "did you mean `alphas`?"),
+        ("ranks => $ranks", "ranks => $ranks, minibatch => 4", "takes no steps"),
+    ] {
+        let changed = text.replace(from, to).replace("alphas => [1],", "alphas => [1e-15],");
+        assert_ne!(changed, text);
+        fs::write(&file, changed).unwrap();
+        let ended = voxelflow(study.arguments("wrong", 2, &[])).expect_code(2);
+        assert!(ended.stderr.contains(says), "{says:?} is missing in\n{}", ended.stderr);
+    }
+    fs::write(&file, &text).unwrap();
+    study.run("right", 2, &[]);
+}
