@@ -1,7 +1,8 @@
 //! One fit over data in files, for `integration-tests/bench/ridge.py`, which sets it beside scikit-learn and himalaya.
 //!
-//! `ridge_speed FOLDER SAMPLES FEATURES TARGETS f32|f64 loo|FOLDS` reads `x.bin` (row-major) and `y.bin` (target by target,
-//! as tables of series have them) and prints the penalty, the time and the peak of memory. Targets are read block by
+//! `ridge_speed FOLDER SAMPLES FEATURES TARGETS f32|f64 loo|FOLDS|banded` reads `x.bin` (row-major) and `y.bin` (target by target,
+//! as tables of series have them), for banded ridge by 5 folds the bands' sizes and their weights (`bands.txt`, `gammas.txt`, a
+//! line each), and prints the penalty, the time and the peak of memory. Targets are read block by
 //! block and never held whole; coefficients go to `weights.bin`, target by target.
 
 use faer::{Mat, MatMut};
@@ -15,7 +16,8 @@ use std::{
     time::Instant,
 };
 use voxelflow_ridge::{
-    CrossValidation, Error, Folds, Result, RidgeCv, RidgeSettings, Scalar, Score, Targets,
+    BandedRidgeCv, BandedSettings, CrossValidation, Error, Folds, Result, RidgeCv, RidgeSettings, Scalar,
+    Score, Targets,
 };
 
 /// The paper's penalties.
@@ -144,13 +146,60 @@ fn run<T: Stored>(
     Ok(())
 }
 
+fn table<N: std::str::FromStr>(path: &Path) -> std::result::Result<Vec<Vec<N>>, Box<dyn StdError>>
+where
+    N::Err: StdError + 'static,
+{
+    let row = |line: &str| line.split_whitespace().map(|v| v.parse().map_err(Into::into)).collect();
+    fs::read_to_string(path)?.lines().map(row).collect()
+}
+
+fn banded<T: Stored>(
+    folder: &Path,
+    [samples, p, count]: [usize; 3],
+) -> std::result::Result<(), Box<dyn StdError>> {
+    let clock = Instant::now();
+    let bands = table::<usize>(&folder.join("bands.txt"))?.concat();
+    let gammas = table::<f64>(&folder.join("gammas.txt"))?;
+    let settings = BandedSettings {
+        alphas: ALPHAS.to_vec(),
+        score: Score::R2,
+        ..BandedSettings::new(bands, gammas, Folds::contiguous(samples, 5)?)
+    };
+    let x = features::<T>(&folder.join("x.bin"), samples, p)?;
+    let path = folder.join("y.bin");
+    let mut targets = TargetFile { file: File::open(&path)?, path, samples, count };
+    let ridge = BandedRidgeCv::new(x.as_ref(), settings)?;
+    drop(x);
+    let fit = ridge.choose(&mut targets)?;
+    let chosen = clock.elapsed();
+    let mut out = File::create(folder.join("weights.bin"))?;
+    let mut failed = None;
+    ridge.fit(&fit, &mut targets, |block| {
+        for (target, column) in block.targets.iter().zip(block.weights.col_iter()) {
+            let mut bytes = Vec::with_capacity(p * T::BYTES);
+            column.iter().for_each(|w| w.put(&mut bytes));
+            let written = out.seek(SeekFrom::Start((target * p * T::BYTES) as u64));
+            failed = failed.take().or(written.and_then(|_| out.write_all(&bytes)).err());
+        }
+        Ok(())
+    })?;
+    failed.map_or(Ok(()), Err)?;
+    println!("score {}", fit.scores.iter().sum::<f64>() / count as f64);
+    println!("seconds {:.2} (chosen {:.2})", clock.elapsed().as_secs_f64(), chosen.as_secs_f64());
+    println!("peak_mib {}", peak_mib());
+    Ok(())
+}
+
 fn main() -> std::result::Result<(), Box<dyn StdError>> {
     let arguments: Vec<String> = env::args().skip(1).collect();
     let [folder, samples, features, targets, precision, cv] = arguments.as_slice() else {
-        return Err("ridge_speed FOLDER SAMPLES FEATURES TARGETS f32|f64 loo|FOLDS".into());
+        return Err("ridge_speed FOLDER SAMPLES FEATURES TARGETS f32|f64 loo|FOLDS|banded".into());
     };
     let sizes = [samples.parse()?, features.parse()?, targets.parse()?];
     match precision.as_str() {
+        "f32" if cv == "banded" => banded::<f32>(Path::new(folder), sizes),
+        _ if cv == "banded" => banded::<f64>(Path::new(folder), sizes),
         "f32" => run::<f32>(Path::new(folder), sizes, cv),
         _ => run::<f64>(Path::new(folder), sizes, cv),
     }

@@ -56,6 +56,16 @@ pub enum Error {
         /// Rows of the matrix.
         size: usize,
     },
+    /// A fit that does not fit into memory.
+    #[error("the fit needs {needed} MiB, and {given} MiB are given; {way_out}")]
+    Memory {
+        /// MiB.
+        needed: u64,
+        /// MiB.
+        given: u64,
+        /// What would fit.
+        way_out: String,
+    },
     /// Targets that could not be read.
     #[error("targets {from} to {to}: {reason}")]
     Targets {

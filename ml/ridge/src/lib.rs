@@ -23,6 +23,7 @@ mod error;
 mod folds;
 mod leave_one_out;
 mod null;
+pub mod plan;
 mod ridge_cv;
 mod scalar;
 mod score;

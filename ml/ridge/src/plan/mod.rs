@@ -1,0 +1,155 @@
+//! What a fit will need, before it runs: memory and time, phase by phase.
+//!
+//! Bytes are counted from the sizes, and follow what `decomposition`, `leave_one_out`, `folds` and `RidgeCv::fit`
+//! hold; who changes those changes `work`. Time is what is to be computed over the [`Rates`] of this machine, which a
+//! short calibration measures. A phase says where it runs: a card has phases and rates of its own.
+
+mod rates;
+mod work;
+
+pub use rates::Rates;
+pub use work::{Phase, Place, Work};
+
+use crate::{CrossValidation, Error, Result, RidgeSettings};
+
+/// The type of features, targets and products.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Precision {
+    /// 4 bytes.
+    F32,
+    /// 8 bytes.
+    F64,
+}
+
+impl Precision {
+    /// Bytes of a number.
+    pub fn bytes(self) -> usize {
+        match self {
+            Self::F32 => 4,
+            Self::F64 => 8,
+        }
+    }
+}
+
+/// The sizes of a fit of [`crate::RidgeCv`].
+#[derive(Clone, Debug, PartialEq)]
+pub struct Workload {
+    /// Rows of the features and of each target.
+    pub n_samples: usize,
+    /// Columns of the features.
+    pub n_features: usize,
+    /// Targets.
+    pub n_targets: usize,
+    /// Their type.
+    pub precision: Precision,
+    /// What is asked of the fit.
+    pub settings: RidgeSettings,
+}
+
+/// What a fit is predicted to need.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Plan {
+    /// In their order.
+    pub phases: Vec<PlannedPhase>,
+    /// The most that is held at once, in bytes, with the features that the caller holds.
+    pub peak_bytes: u64,
+    /// Of all phases.
+    pub seconds: f64,
+    /// Of targets that are read: once to choose penalties and once to fit.
+    pub bytes_read: u64,
+}
+
+/// A phase of a plan.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PlannedPhase {
+    /// What it does.
+    pub name: &'static str,
+    /// The most that is held in it.
+    pub bytes: u64,
+    /// How long it takes, without waiting for storage.
+    pub seconds: f64,
+}
+
+impl Workload {
+    /// The most that is held at once, in bytes.
+    pub fn peak_bytes(&self) -> u64 {
+        self.phases().iter().map(|phase| phase.bytes).max().unwrap_or(0)
+    }
+
+    /// Memory and time on a machine of these `rates`.
+    pub fn plan(&self, rates: &Rates) -> Plan {
+        let phase = |phase: &Phase| PlannedPhase {
+            name: phase.name,
+            bytes: phase.bytes,
+            seconds: rates.seconds(&phase.work, self.precision),
+        };
+        let phases: Vec<PlannedPhase> = self.phases().iter().map(phase).collect();
+        Plan {
+            peak_bytes: self.peak_bytes(),
+            seconds: phases.iter().map(|phase| phase.seconds).sum(),
+            bytes_read: 2 * (self.n_samples * self.n_targets * self.precision.bytes()) as u64,
+            phases,
+        }
+    }
+
+    /// Refuses what does not fit into `memory` bytes.
+    ///
+    /// # Errors
+    /// [`Error::Memory`], with what would fit: smaller blocks, else f32, else fewer features.
+    pub fn check_memory(&self, memory: u64) -> Result<()> {
+        let needed = self.peak_bytes();
+        if needed <= memory {
+            return Ok(());
+        }
+        Err(Error::Memory { needed: mib(needed), given: mib(memory), way_out: self.way_out(memory) })
+    }
+
+    fn way_out(&self, memory: u64) -> String {
+        if let Some(block) = self.block_that_fits(memory) {
+            return format!("blocks of {block} targets (now {}) would fit", self.settings.block);
+        }
+        let narrow = Self { precision: Precision::F32, ..self.clone() };
+        if self.precision == Precision::F64
+            && let Some(block) = narrow.block_that_fits(memory)
+        {
+            return format!("f32 with blocks of {block} targets would fit");
+        }
+        // The largest number of features that fits, in f32 and the smallest blocks.
+        let fits =
+            |n_features: usize| Self { n_features, ..narrow.clone() }.block_that_fits(memory).is_some();
+        let (mut least, mut most) = (0, self.n_features);
+        while most - least > 1 {
+            let middle = usize::midpoint(least, most);
+            if fits(middle) { least = middle } else { most = middle }
+        }
+        match least {
+            0 => "no number of features would fit; give more memory, or fewer samples".into(),
+            features => format!("{features} features (now {}) in f32 would fit", self.n_features),
+        }
+    }
+
+    /// The largest block, of this one and its halves down to 16, that fits.
+    fn block_that_fits(&self, memory: u64) -> Option<usize> {
+        let halves = std::iter::successors(Some(self.settings.block), |block| Some(block / 2));
+        let at_least = halves.enumerate().take_while(|(at, block)| *at == 0 || *block >= 16);
+        at_least.map(|(_, block)| block).find(|block| {
+            let settings = RidgeSettings { block: *block, ..self.settings.clone() };
+            Self { settings, ..self.clone() }.peak_bytes() <= memory
+        })
+    }
+
+    /// Held samples, and those besides that its fit does not see, of each fold.
+    fn folds(&self) -> Vec<(usize, usize)> {
+        match &self.settings.cv {
+            CrossValidation::LeaveOneOut => Vec::new(),
+            CrossValidation::Folds(folds) => {
+                folds.each().map(|(held, besides)| (held.len(), besides.len())).collect()
+            }
+        }
+    }
+}
+
+/// Rounded up.
+fn mib(bytes: u64) -> u64 {
+    bytes.div_ceil(1 << 20)
+}
