@@ -45,6 +45,7 @@ fn fit(
         settings: settings.clone(),
         progress: None,
         checkpoints: folder.map(Path::to_owned),
+        output: None,
         cancelled: Arc::default(),
     };
     let mut validation = feed.clone();
