@@ -3,11 +3,12 @@
     cargo build --workspace --bins
     python integration-tests/bench/ridge_ranks.py target/debug/voxelflow [SAMPLES FEATURES TARGETS [CV]]
 
-8000, 2048 and 20000 samples, features and targets in four runs, and leave-one-out, without more. Prints the CPU time of
-every rank while it fits (user and system, of its process, with one thread), the ratio of the totals, and how far the models lie apart.
-Nothing that depends on the features alone is computed twice, so the total of four ranks should be that of one; models
-fitted in batches of targets that each decompose the features again (B-MOR) would come near four times their part of it:
-that part is printed too, from a second fit of few targets. Needs numpy and pyarrow.
+8000, 2048 and 20000 samples, features and targets in four runs, and leave-one-out, without more. Prints the CPU time
+of every rank while it fits (user and system, of its process, with one thread), the ratio of the totals, and how far
+the models lie apart. No product and no decomposition of the features alone is computed twice, so the total of four
+ranks should be near that of one; models fitted in batches of targets that each decompose the features again (B-MOR)
+would come near four times their part of it: that part is printed too, from a second fit of few targets. Needs numpy
+and pyarrow.
 """
 
 import json

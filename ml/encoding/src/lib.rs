@@ -6,8 +6,8 @@
 //!   targets, a share each ──► what they say about the penalties ─ summed ─► penalties
 //!                        └──► coefficients, intercepts, scores ─► the model's one file, each rank its part
 //! ```
-//! Nothing that depends on the features alone is computed twice. Ranks that decompose have fewer targets, so that all
-//! are busy alike.
+//! No product and no decomposition of the features alone is computed twice. Ranks that decompose have fewer targets, so
+//! that all are busy alike.
 
 mod delays;
 mod estimator;
