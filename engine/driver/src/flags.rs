@@ -34,6 +34,8 @@ pub enum Command {
     Inspect(InspectFlags),
     /// Make data with planted truth.
     Synth(SynthFlags),
+    /// Compile what an NVIDIA card needs, so that training on it begins at once.
+    WarmUp(WarmUpFlags),
     /// Run the scheduler of a cluster: it gives out the work.
     Scheduler(SchedulerFlags),
     /// Run an executor of a cluster: it does the work.
@@ -331,6 +333,14 @@ pub struct InspectFlags {
     /// The raw dataset (a folder or a URL) of BIDS derivatives, where events and more sidecars lie.
     #[arg(long, value_name = "FOLDER|URL")]
     pub raw: Option<PathBuf>,
+}
+
+/// Flags of `warm-up`.
+#[derive(Debug, Args)]
+pub struct WarmUpFlags {
+    /// The card.
+    #[arg(long, default_value = "cuda:0")]
+    pub device: String,
 }
 
 /// Flags of `synth`.

@@ -1,6 +1,8 @@
 //! The device that a setting names.
 
 use burn::tensor::Device;
+use std::path::PathBuf;
+use voxelflow_cuda::{Card, cache_folder};
 use voxelflow_stage::{Error, Result};
 
 /// Where a rank computes.
@@ -43,6 +45,35 @@ pub fn device(name: &str) -> Result<Device> {
     }
 }
 
+/// A card whose kernels are compiled.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WarmedUp {
+    /// The card, as its maker names it.
+    pub card: String,
+    /// The folder that its kernels are kept in, one file for each kind of card; machines that are given the file need
+    /// no compiler. None if the user has no cache folder.
+    pub kernels: Option<PathBuf>,
+}
+
+/// Compiles the kernels of the card `name`, unless they are kept already: then the first step of a training begins at
+/// once.
+///
+/// # Errors
+/// A name that is no card's, a machine without the card or without NVRTC, a card that fails.
+pub fn warm_up(name: &str) -> Result<WarmedUp> {
+    let refused = |reason| Error::OptionValue { what: "warm-up".into(), option: "device".into(), reason };
+    let Placement::Card(ordinal) = placement(name)? else {
+        return Err(refused("`cpu` has nothing to compile; name a card: cuda:0".into()));
+    };
+    let failed = |error: voxelflow_cuda::Error| match error.is_input() {
+        true => refused(error.to_string()),
+        false => Error::Device { reason: error.to_string() },
+    };
+    let card = Card::open(ordinal).map_err(failed)?;
+    card.warm_up().map_err(failed)?;
+    Ok(WarmedUp { card: card.name().into(), kernels: cache_folder() })
+}
+
 fn refused(reason: String) -> Error {
     Error::OptionValue { what: "TRAIN".into(), option: "device".into(), reason }
 }
@@ -70,6 +101,14 @@ mod tests {
         assert_eq!(placement("cuda").unwrap(), Placement::Card(0));
         assert_eq!(placement("cuda:3").unwrap(), Placement::Card(3));
         assert!(device("cuda:0").unwrap_err().is_input());
+    }
+
+    #[test]
+    fn only_cards_are_warmed_up() {
+        for (name, said) in [("cpu", "cuda:0"), ("tpu", "cuda:0"), ("cuda:97", "device => 'cpu'")] {
+            let e = warm_up(name).unwrap_err();
+            assert!(e.is_input() && e.to_string().contains(said), "{e}");
+        }
     }
 
     #[test]

@@ -12,6 +12,7 @@ mod plan;
 mod run;
 mod sql;
 mod synth;
+mod warm_up;
 mod why_waiting;
 
 pub(crate) use cluster_part::{cluster_key, is_part, run as run_part};
@@ -41,6 +42,7 @@ pub async fn execute(flags: Flags) -> Result<()> {
         Command::Sql(sql) => sql::sql(sql).await,
         Command::Inspect(inspect) => inspect::inspect(inspect).await,
         Command::Synth(synth) => synth::synth(synth, flags.json),
+        Command::WarmUp(warm_up) => warm_up::warm_up(&warm_up, flags.json),
         Command::Scheduler(scheduler) => cluster_part::run(Part::Scheduler(scheduler)).await,
         Command::Executor(executor) => cluster_part::run(Part::Executor(executor)).await,
         Command::Node(node) => node::node(node).await,

@@ -1,0 +1,18 @@
+//! `voxelflow warm-up --device cuda:0`: what a card needs before its first step, done beforehand.
+
+use crate::{Result, flags::WarmUpFlags};
+use std::time::Instant;
+
+pub(super) fn warm_up(flags: &WarmUpFlags, json: bool) -> Result<()> {
+    let begun = Instant::now();
+    let warmed = voxelflow_nn::warm_up(&flags.device)?;
+    let seconds = begun.elapsed().as_secs_f64();
+    let kernels = warmed.kernels.map(|folder| folder.display().to_string());
+    if json {
+        println!("{}", serde_json::json!({ "card": warmed.card, "kernels": kernels, "seconds": seconds }));
+    } else {
+        let kept = kernels.map_or("nowhere: HOME is not set".to_owned(), |folder| folder);
+        println!("{} is ready after {seconds:.1} s; its kernels are kept in {kept}", warmed.card);
+    }
+    Ok(())
+}
