@@ -131,6 +131,7 @@ fn run(
         settings: settings.clone(),
         progress: None,
         checkpoints: checkpoints.map(Path::to_owned),
+        output: None,
         cancelled: Default::default(),
     };
     let layout = ParameterLayout::new([("w".to_owned(), vec![T])]);
@@ -173,11 +174,12 @@ fn a_training_that_was_stopped_goes_on_where_it_was() {
     let whole = run(&settings, false, rows(), None).unwrap();
     for places in [[true, true, true], [true, false, true], [false, true, false]] {
         let folder = tempfile::tempdir().unwrap();
-        let parts = [130, 390, 650].into_iter().zip(places).map(|(most, on_device)| {
+        let part = |(most, on_device)| {
             let stopped = TrainSettings { max_steps: Some(most), ..settings.clone() };
             run(&stopped, on_device, rows(), Some(folder.path())).unwrap()
-        });
-        let last = parts.last().unwrap();
+        };
+        let mut parts: Vec<Trained> = [130, 390, 650].into_iter().zip(places).map(part).collect();
+        let last = parts.pop().unwrap();
         assert_eq!(last.parameters, whole.parameters, "{places:?}");
         let losses = |t: &Trained| t.history.steps.iter().map(|s| (s.step, s.loss)).collect::<Vec<_>>();
         assert_eq!(losses(&last), losses(&whole), "{places:?}");
@@ -218,10 +220,11 @@ fn ranks_of_a_gang_share_their_gradients() {
                         settings,
                         progress: None,
                         checkpoints: None,
+                        output: None,
                         cancelled: Default::default(),
                     };
                     let mut objective =
-                        Shared(Quadratic { layout: layout(), device: None }, Device::default());
+                        Shared(Quadratic { layout: layout(), device: None }, Device::new(&gang.settings));
                     let mut feed = MemoryFeed::try_new(rows(), T).unwrap();
                     train(&mut objective, &serde_json::json!("quadratic"), &mut feed, None, &mut gang)
                         .unwrap()
