@@ -22,46 +22,10 @@ import tempfile
 import time
 from pathlib import Path
 
-LAMBDA, PARAMETERS = 0.006, 6_020_381
+from torch_dca import PARAMETERS, network
+
+LAMBDA = 0.006
 ROOT = Path(__file__).resolve().parents[2]
-
-
-def network(switches):
-    import torch.nn as nn
-    import torch.nn.functional as F
-
-    class Dca(nn.Module):
-        def __init__(self):
-            super().__init__()
-            conv = lambda i, o, k: nn.Conv1d(i, o, k, padding=k // 2)
-            self.encoder = nn.ModuleList([conv(1, 32, 21), conv(32, 64, 9), conv(64, 128, 9), conv(128, 256, 9)])
-            self.to_hidden, self.from_hidden = nn.Linear(256 * 36, 284), nn.Linear(284, 256 * 36)
-            self.decoder = nn.ModuleList([conv(256, 128, 9), conv(128, 64, 9), conv(64, 32, 9), conv(32, 1, 21)])
-
-        def forward(self, x):
-            z, pools = x, []
-            for layer, convolution in enumerate(self.encoder):
-                z = F.relu(convolution(z))
-                if layer < 3:
-                    length = z.shape[2]
-                    z, places = F.max_pool1d(z, 2, 2, ceil_mode=True, return_indices=True)
-                    pools.append((places, length))
-            decoded = self.from_hidden(self.to_hidden(z.flatten(1))).view(-1, 256, 36)
-            y = decoded
-            for layer, convolution in enumerate(self.decoder):
-                y = convolution(y)
-                if layer < 3:
-                    y = F.relu(y)
-                    places, length = pools[2 - layer]
-                    if switches:
-                        y = F.max_unpool1d(y, places, 2, 2, output_size=[length])
-                    else:
-                        y = y.repeat_interleave(2, 2)[..., :length]
-            return y, z, decoded
-
-    model = Dca().cuda()
-    assert sum(p.numel() for p in model.parameters()) == PARAMETERS
-    return model
 
 
 def layers(model):
@@ -106,7 +70,7 @@ def torch_speed(mode, switches, minibatch, seconds):
     import torch
 
     prepare(mode)
-    model = network(switches)
+    model = network(switches).cuda()
     optimizer = torch.optim.Adagrad(model.parameters(), lr=1e-3, eps=1e-10, foreach=True)
     forward = torch.compile(model) if "compiled" in mode else model
     x = torch.randn(minibatch, 1, 284, device="cuda")
@@ -133,7 +97,7 @@ def torch_curve(mode, parameters, series, minibatch, steps, rate):
     import torch
 
     dtype = prepare(mode)
-    model = network(True).to(dtype)
+    model = network(True).cuda().to(dtype)
     load(model, np.fromfile(parameters, np.float32), dtype)
     x = torch.from_numpy(np.fromfile(series, np.float32)).to("cuda", dtype).view(-1, 1, 284)
     optimizer = torch.optim.Adagrad(model.parameters(), lr=rate, eps=1e-10)
@@ -152,7 +116,7 @@ def torch_gradient(switches, parameters, series, found):
     import torch
 
     dtype = prepare("f64")
-    model = network(switches).to(dtype)
+    model = network(switches).cuda().to(dtype)
     load(model, np.fromfile(parameters, np.float32), dtype)
     x = torch.from_numpy(np.fromfile(series, np.float32)).to("cuda", dtype).view(-1, 1, 284)
     loss = loss_of(model, x, False)

@@ -59,12 +59,13 @@ def peer(folder, samples, features, targets, which):
     print(f"peak_mib {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024:.0f}")
 
 
-def read(command):
+def read(command, keys=("alpha", "seconds", "peak_mib")):
+    """The numbers that a command printed under these names."""
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode:
         sys.exit(f"{command}: {done.stderr}")
     lines = dict(line.split(" ", 1) for line in done.stdout.strip().splitlines())
-    return {key: float(lines[key].split()[0]) for key in ("alpha", "seconds", "peak_mib")}
+    return {key: float(lines[key].split()[0]) for key in keys}
 
 
 def compare(ours, sizes, which, precision, cv):

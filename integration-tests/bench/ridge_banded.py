@@ -10,14 +10,13 @@ scikit-learn.
 
 import os
 import resource
-import subprocess
 import sys
 import tempfile
 import time
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
-from ridge import ALPHAS, make
+from ridge import ALPHAS, make, read
 
 
 def peer(folder, samples, features, targets):
@@ -42,14 +41,6 @@ def peer(folder, samples, features, targets):
     print(f"peak_mib {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024:.0f}")
 
 
-def read(command):
-    done = subprocess.run(command, capture_output=True, text=True)
-    if done.returncode:
-        sys.exit(f"{command}: {done.stderr}")
-    lines = dict(line.split(" ", 1) for line in done.stdout.strip().splitlines())
-    return {key: float(lines[key].split()[0]) for key in ("score", "seconds", "peak_mib")}
-
-
 def main(program, sizes):
     import numpy as np
 
@@ -63,8 +54,9 @@ def main(program, sizes):
         np.savetxt(folder / "gammas.txt", gammas)
         (folder / "bands.txt").write_text("\n".join(map(str, bands)))
         load = os.getloadavg()[0]
-        mine = read([program, name, *numbers, "f32", "banded"])
-        theirs = read([sys.executable, __file__, "peer", name, *numbers])
+        keys = ("score", "seconds", "peak_mib")
+        mine = read([program, name, *numbers, "f32", "banded"], keys)
+        theirs = read([sys.executable, __file__, "peer", name, *numbers], keys)
         a, b = (np.fromfile(folder / f, np.float32).reshape(targets, features) for f in ("weights.bin", "peer.bin"))
         same = (np.abs(a - b).max(1) <= 1e-3 * np.abs(b).max()).mean()
     print(
