@@ -4,24 +4,17 @@
 //! samples go in parallel; sums over samples are taken in their order, so equal inputs give equal bytes whatever the
 //! number of threads.
 
-use super::conv1d::Padding;
+use super::{
+    conv1d::Padding,
+    convolution_cpu::{CpuConvolution, apply},
+};
 use crate::kernels::{
     conv1d::{Conv1dShape, Filters, WeightGradient, add_bias_gradient},
     maps::{Maps, Side},
     real::Real,
 };
 use burn::{
-    backend::{
-        Autodiff, Flex,
-        autodiff::{
-            NodeId,
-            checkpoint::{base::Checkpointer, strategy::NoCheckpointing},
-            grads::Gradients,
-            ops::{Backward, Ops, OpsKind},
-        },
-        flex::FlexTensor,
-        tensor::FloatTensor,
-    },
+    backend::flex::FlexTensor,
     tensor::{DType, Element, Tensor, TensorData},
 };
 use rayon::prelude::*;
@@ -40,24 +33,8 @@ pub(super) fn conv1d(
     padding: Padding,
     relu: bool,
 ) -> Option<Tensor<3>> {
-    if !matches!(x.dtype(), DType::F32 | DType::F64) {
-        return None;
-    }
-    let convolution = Convolution { padding, relu };
-    if x.is_autodiff() {
-        let x = x.clone().try_into_primitive::<Autodiff<Flex>>().ok()?;
-        let weight = weight.clone().autodiff().try_into_primitive::<Autodiff<Flex>>().ok()?;
-        let bias = bias.clone().autodiff().try_into_primitive::<Autodiff<Flex>>().ok()?;
-        Some(Tensor::from_primitive::<Autodiff<Flex>>(convolution.differentiable(x, weight, bias)))
-    } else {
-        let x = x.clone().try_into_primitive::<Flex>().ok()?;
-        let weight = weight.clone().try_into_primitive::<Flex>().ok()?;
-        let bias = bias.clone().try_into_primitive::<Flex>().ok()?;
-        Some(Tensor::from_primitive::<Flex>(convolution.forward(&x, &weight, &bias)))
-    }
+    apply(Convolution { padding, relu }, x, weight, bias)
 }
-
-type Tracked = FloatTensor<Autodiff<Flex>>;
 
 #[derive(Clone, Copy, Debug)]
 struct Convolution {
@@ -65,49 +42,9 @@ struct Convolution {
     relu: bool,
 }
 
-impl Backward<Flex, 3> for Convolution {
-    /// Where x and the weights are kept, and with `relu` the output.
-    type State = (NodeId, NodeId, Option<FlexTensor>);
-
-    fn backward(self, ops: Ops<Self::State, 3>, grads: &mut Gradients, checkpointer: &mut Checkpointer) {
-        let [for_x, for_weight, for_bias] = ops.parents;
-        let dy = grads.consume::<Flex>(&ops.node);
-        let (x, weight, y) = ops.state;
-        let x: FlexTensor = checkpointer.retrieve_node_output(x);
-        let weight: FlexTensor = checkpointer.retrieve_node_output(weight);
-        let [dx, dw, db] = self.gradients([&x, &weight, &dy], y.as_ref(), for_x.is_some());
-        for (node, gradient) in [(for_x, dx), (for_weight, dw), (for_bias, db)] {
-            if let (Some(node), Some(gradient)) = (node, gradient) {
-                grads.register::<Flex>(node.id, gradient);
-            }
-        }
-    }
-}
-
-impl Convolution {
-    fn differentiable(self, x: Tracked, weight: Tracked, bias: Tracked) -> Tracked {
-        let nodes = [x.node(), weight.node(), bias.node()];
-        let forward = || self.forward(x.primitive(), weight.primitive(), bias.primitive());
-        match self.prepare::<NoCheckpointing>(nodes).compute_bound().stateful() {
-            OpsKind::Tracked(mut prep) => {
-                let (kept_x, kept_weight) = (prep.checkpoint(&x), prep.checkpoint(&weight));
-                let y = forward();
-                prep.finish((kept_x, kept_weight, self.relu.then(|| y.clone())), y)
-            }
-            OpsKind::UnTracked(prep) => prep.finish(forward()),
-        }
-    }
-
-    fn shape(self, x: &FlexTensor, weight: &FlexTensor) -> Conv1dShape {
-        let (x, weight) = (x.layout().shape(), weight.layout().shape());
-        let (channels, filters, kernel) = (x[1], weight[0], weight[2]);
-        let side = |own: usize, other: usize| match own {
-            1 if other > 1 => Side::SERIES,
-            _ => Side::panels_of(own),
-        };
-        let (before, after) = self.padding.zeros(kernel);
-        let (input, output) = (side(channels, filters), side(filters, channels));
-        Conv1dShape { input, output, kernel, length: x[2], before, after }
+impl CpuConvolution for Convolution {
+    fn relu(self) -> bool {
+        self.relu
     }
 
     fn forward(self, x: &FlexTensor, weight: &FlexTensor, bias: &FlexTensor) -> FlexTensor {
@@ -119,7 +56,6 @@ impl Convolution {
         }
     }
 
-    /// Of x, the weights and the bias; x's only if it is wanted.
     fn gradients(
         self,
         [x, weight, dy]: [&FlexTensor; 3],
@@ -133,6 +69,20 @@ impl Convolution {
             DType::F64 => gradients::<f64>(shape, [&x, &weight, &dy], y.as_ref(), wants_x),
             _ => gradients::<f32>(shape, [&x, &weight, &dy], y.as_ref(), wants_x),
         }
+    }
+}
+
+impl Convolution {
+    fn shape(self, x: &FlexTensor, weight: &FlexTensor) -> Conv1dShape {
+        let (x, weight) = (x.layout().shape(), weight.layout().shape());
+        let (channels, filters, kernel) = (x[1], weight[0], weight[2]);
+        let side = |own: usize, other: usize| match own {
+            1 if other > 1 => Side::SERIES,
+            _ => Side::panels_of(own),
+        };
+        let (before, after) = self.padding.zeros(kernel);
+        let (input, output) = (side(channels, filters), side(filters, channels));
+        Conv1dShape { input, output, kernel, length: x[2], before, after }
     }
 
     fn output<E: Real + Element + bytemuck::Pod>(

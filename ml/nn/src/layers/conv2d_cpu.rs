@@ -3,6 +3,7 @@
 //! The output and the gradients are new tensors; the panels in between are kept by the thread that called, for the next
 //! convolution.
 
+use super::convolution_cpu::{CpuConvolution, apply};
 use crate::{
     kernels::{
         conv2d::operation::{Convolution2d, Scratch},
@@ -11,17 +12,7 @@ use crate::{
     operations::Conv2dConfig,
 };
 use burn::{
-    backend::{
-        Autodiff, Flex,
-        autodiff::{
-            NodeId,
-            checkpoint::{base::Checkpointer, strategy::NoCheckpointing},
-            grads::Gradients,
-            ops::{Backward, Ops, OpsKind},
-        },
-        flex::FlexTensor,
-        tensor::FloatTensor,
-    },
+    backend::flex::FlexTensor,
     tensor::{DType, Element, Tensor, TensorData},
 };
 use std::{any::Any, cell::RefCell};
@@ -33,61 +24,17 @@ pub(super) fn conv2d(
     bias: &Tensor<1>,
     config: Conv2dConfig,
 ) -> Option<Tensor<4>> {
-    if !matches!(x.dtype(), DType::F32 | DType::F64) {
-        return None;
-    }
-    let convolution = Convolution { config };
-    if x.is_autodiff() {
-        let x = x.clone().try_into_primitive::<Autodiff<Flex>>().ok()?;
-        let weight = weight.clone().autodiff().try_into_primitive::<Autodiff<Flex>>().ok()?;
-        let bias = bias.clone().autodiff().try_into_primitive::<Autodiff<Flex>>().ok()?;
-        Some(Tensor::from_primitive::<Autodiff<Flex>>(convolution.differentiable(x, weight, bias)))
-    } else {
-        let x = x.clone().try_into_primitive::<Flex>().ok()?;
-        let weight = weight.clone().try_into_primitive::<Flex>().ok()?;
-        let bias = bias.clone().try_into_primitive::<Flex>().ok()?;
-        Some(Tensor::from_primitive::<Flex>(convolution.forward(&x, &weight, &bias)))
-    }
+    apply(Convolution { config }, x, weight, bias)
 }
-
-type Tracked = FloatTensor<Autodiff<Flex>>;
 
 #[derive(Clone, Copy, Debug)]
 struct Convolution {
     config: Conv2dConfig,
 }
 
-impl Backward<Flex, 3> for Convolution {
-    /// Where x and the weights are kept, and with a ReLU the output.
-    type State = (NodeId, NodeId, Option<FlexTensor>);
-
-    fn backward(self, ops: Ops<Self::State, 3>, grads: &mut Gradients, checkpointer: &mut Checkpointer) {
-        let [for_x, for_weight, for_bias] = ops.parents;
-        let dy = grads.consume::<Flex>(&ops.node);
-        let (x, weight, y) = ops.state;
-        let x: FlexTensor = checkpointer.retrieve_node_output(x);
-        let weight: FlexTensor = checkpointer.retrieve_node_output(weight);
-        let [dx, dw, db] = self.gradients([&x, &weight, &dy], y.as_ref(), for_x.is_some());
-        for (node, gradient) in [(for_x, dx), (for_weight, dw), (for_bias, db)] {
-            if let (Some(node), Some(gradient)) = (node, gradient) {
-                grads.register::<Flex>(node.id, gradient);
-            }
-        }
-    }
-}
-
-impl Convolution {
-    fn differentiable(self, x: Tracked, weight: Tracked, bias: Tracked) -> Tracked {
-        let nodes = [x.node(), weight.node(), bias.node()];
-        let forward = || self.forward(x.primitive(), weight.primitive(), bias.primitive());
-        match self.prepare::<NoCheckpointing>(nodes).compute_bound().stateful() {
-            OpsKind::Tracked(mut prep) => {
-                let (kept_x, kept_weight) = (prep.checkpoint(&x), prep.checkpoint(&weight));
-                let y = forward();
-                prep.finish((kept_x, kept_weight, self.config.relu.then(|| y.clone())), y)
-            }
-            OpsKind::UnTracked(prep) => prep.finish(forward()),
-        }
+impl CpuConvolution for Convolution {
+    fn relu(self) -> bool {
+        self.config.relu
     }
 
     fn forward(self, x: &FlexTensor, weight: &FlexTensor, bias: &FlexTensor) -> FlexTensor {
@@ -111,7 +58,9 @@ impl Convolution {
             _ => self.all_gradients::<f32>([&x, &weight, &dy], y.as_ref(), wants_x),
         }
     }
+}
 
+impl Convolution {
     fn output<E: Real + Element + bytemuck::Pod>(
         self,
         x: &FlexTensor,

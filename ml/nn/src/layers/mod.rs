@@ -7,6 +7,7 @@ mod conv1d;
 mod conv1d_cpu;
 mod conv2d;
 mod conv2d_cpu;
+mod convolution_cpu;
 mod linear;
 mod max_pool;
 mod pool2d;
