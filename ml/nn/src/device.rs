@@ -61,27 +61,31 @@ pub struct WarmedUp {
 /// # Errors
 /// A name that is no card's, a machine without the card or without NVRTC, a card that fails.
 pub fn warm_up(name: &str) -> Result<WarmedUp> {
-    let refused = |reason| Error::OptionValue { what: "warm-up".into(), option: "device".into(), reason };
     let Placement::Card(ordinal) = placement(name)? else {
-        return Err(refused("`cpu` has nothing to compile; name a card: cuda:0".into()));
+        return Err(refused_by("warm-up", "`cpu` has nothing to compile; name a card: cuda:0".into()));
     };
-    let failed = |error: voxelflow_cuda::Error| match error.is_input() {
-        true => refused(error.to_string()),
-        false => Error::Device { reason: error.to_string() },
-    };
+    let failed = |error| failed_in("warm-up", error);
     let card = Card::open(ordinal).map_err(failed)?;
     card.warm_up().map_err(failed)?;
     Ok(WarmedUp { card: card.name().into(), kernels: cache_folder() })
 }
 
 fn refused(reason: String) -> Error {
-    Error::OptionValue { what: "TRAIN".into(), option: "device".into(), reason }
+    refused_by("TRAIN", reason)
+}
+
+fn refused_by(what: &str, reason: String) -> Error {
+    Error::OptionValue { what: what.into(), option: "device".into(), reason }
 }
 
 /// A card's fault as this crate's: what the machine lacks is the option's.
 pub(crate) fn card_failed(error: voxelflow_cuda::Error) -> Error {
+    failed_in("TRAIN", error)
+}
+
+fn failed_in(what: &str, error: voxelflow_cuda::Error) -> Error {
     match error.is_input() {
-        true => refused(error.to_string()),
+        true => refused_by(what, error.to_string()),
         false => Error::Device { reason: error.to_string() },
     }
 }

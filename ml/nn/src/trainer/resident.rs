@@ -23,10 +23,12 @@ pub(super) fn possible(objective: &mut dyn Objective, gang: &Gang) -> bool {
         && objective.resident().is_some()
 }
 
+fn missing() -> Error {
+    Error::Data { what: "training".into(), reason: "the device keeps no parameters".into() }
+}
+
 impl Trainer<'_> {
     fn device(&mut self) -> Result<&mut dyn Resident> {
-        let missing =
-            || Error::Data { what: "training".into(), reason: "the device keeps no parameters".into() };
         self.objective.resident().ok_or_else(missing)
     }
 
@@ -86,8 +88,6 @@ impl Trainer<'_> {
     /// Reads `rows` to where the device takes its next minibatch from.
     fn read_ahead(&mut self, rows: &[usize]) -> Result<()> {
         let values = rows.len() * self.objective.time_points();
-        let missing =
-            || Error::Data { what: "training".into(), reason: "the device keeps no parameters".into() };
         let into = self.objective.resident().ok_or_else(missing)?.minibatch()?;
         self.feed.read(rows, &mut into[..values])?;
         rows.clone_into(&mut self.ahead);
