@@ -2,13 +2,13 @@
 //!
 //! Bytes are counted from the sizes, and follow what `decomposition`, `leave_one_out`, `folds` and `RidgeCv::fit`
 //! hold; who changes those changes `work`. Time is what is to be computed over the [`Rates`] of this machine, which a
-//! short calibration measures. A phase says where it runs: a card has phases and rates of its own.
+//! short calibration measures. A card has a plan of its own ([`crate::CardPlan`]).
 
 mod rates;
 mod work;
 
-pub use rates::Rates;
-pub use work::{Phase, Place, Work};
+pub use rates::{Clock, ProductRates, Rates};
+pub use work::{Phase, Work};
 
 use crate::{CrossValidation, Error, Result, RidgeSettings};
 
@@ -74,6 +74,11 @@ impl Workload {
     /// The most that is held at once, in bytes.
     pub fn peak_bytes(&self) -> u64 {
         self.phases().iter().map(|phase| phase.bytes).max().unwrap_or(0)
+    }
+
+    /// Rows of the largest matrix whose eigenvectors are wanted: what [`Rates::measure`] has to know.
+    pub fn largest_eigen(&self) -> usize {
+        self.phases().iter().flat_map(|phase| &phase.work.eigen).copied().max().unwrap_or(0)
     }
 
     /// Memory and time on a machine of these `rates`.

@@ -1,36 +1,61 @@
-//! How fast this machine is, by a short calibration.
+//! How fast this machine is, by a short calibration: the fit's own loops and products, each of the kind that a fit has.
 
 use super::{Precision, Work};
 use crate::score::Sums;
-use crate::spectrum::{add_square, product};
+use crate::spectrum::{add_square, product, threads};
+use crate::targets::{TargetBlock, blocks};
 use crate::{Scalar, Score};
-use faer::{Mat, Side};
+use faer::linalg::matmul::matmul;
+use faer::{Accum, Mat, Side};
 use std::hint::black_box;
 use std::time::Instant;
 
-/// What this machine does in a second. Measured in about a second, while nothing else should run.
+/// What this machine does in a second. Measured in a second or two, while nothing else should run.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Rates {
-    /// Multiplications and additions of a Gram matrix in f64.
+    /// Multiplications and additions of a Gram matrix in f64, of the triangle that is computed.
     pub gram: f64,
-    /// Of products in f32.
-    pub product_f32: f64,
-    /// Of products in f64.
-    pub product_f64: f64,
-    /// Seconds of eigendecompositions of two sizes, the smaller one first.
-    pub eigen: [(usize, f64); 2],
-    /// Numbers a second that a pass over a matrix writes.
+    /// In f32.
+    pub f32: ProductRates,
+    /// In f64.
+    pub f64: ProductRates,
+    /// Seconds of eigendecompositions by their size, ascending. The largest ones do not fit into caches.
+    pub eigen: Vec<(usize, f64)>,
+    /// Numbers a second that a pass over a matrix writes into memory that is at hand.
     pub pass: f64,
-    /// Numbers a second that scores are summed over.
+    /// Numbers of targets that are centred.
+    pub centre: f64,
+    /// Numbers that scores are summed over.
     pub score: f64,
+    /// Bytes of memory that the system gives, page by page.
+    pub fresh: f64,
 }
 
+/// Multiplications and additions a second. How the factors lie in memory decides how fast a product is.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ProductRates {
+    /// Of `A · B` and `Aᵀ · B`.
+    pub product: f64,
+    /// Of `A · Bᵀ`.
+    pub outer: f64,
+    /// Of the triangle of `A · Aᵀ`.
+    pub square: f64,
+}
+
+/// Sizes of the matrices that are decomposed to measure.
+const EIGEN_SIZES: [usize; 3] = [200, 500, 1000];
+/// Numbers of a matrix of 40 MB, whose memory the system gives anew every time.
+const MAPPED_NUMBERS: usize = 5_000_000;
+
+/// Tells seconds from some beginning.
+pub type Clock<'a> = &'a dyn Fn() -> f64;
+
 /// The least of some times: what is slower was disturbed.
-fn least(times: usize, mut run: impl FnMut()) -> f64 {
+fn least(clock: Clock<'_>, times: usize, mut run: impl FnMut()) -> f64 {
     let time = |_| {
-        let clock = Instant::now();
+        let begin = clock();
         run();
-        clock.elapsed().as_secs_f64()
+        clock() - begin
     };
     (0..times).map(time).fold(f64::INFINITY, f64::min)
 }
@@ -45,72 +70,112 @@ fn matrix<T: Scalar>(rows: usize, columns: usize) -> Mat<T> {
     })
 }
 
-fn product_rate<T: Scalar>() -> f64 {
-    let (a, b) = (matrix::<T>(2000, 500), matrix::<T>(500, 500));
-    let seconds = least(3, || {
-        black_box(product(a.as_ref(), b.as_ref()));
-    });
-    2.0 * 2000.0 * 500.0 * 500.0 / seconds
+impl ProductRates {
+    fn measure<T: Scalar>(clock: Clock<'_>) -> Self {
+        let (long, small) = (matrix::<T>(500, 2000), matrix::<T>(500, 500));
+        let one = T::of(1.0);
+        let operations = 2000.0 * 500.0 * 500.0;
+        let of_product = least(clock, 3, || {
+            black_box(product(long.transpose(), small.as_ref()));
+        });
+        let mut c = Mat::zeros(500, 500);
+        let other = matrix::<T>(500, 2000);
+        let of_outer = least(clock, 3, || {
+            matmul(c.as_mut(), Accum::Replace, long.as_ref(), other.transpose(), one, threads());
+        });
+        let of_square = least(clock, 3, || add_square(&mut c, long.as_ref()));
+        Self {
+            product: 2.0 * operations / of_product,
+            outer: 2.0 * operations / of_outer,
+            square: operations / of_square,
+        }
+    }
 }
 
 impl Rates {
-    /// Measures them.
-    pub fn measure() -> Self {
-        let a = matrix::<f64>(500, 2000);
+    /// Measures what a fit with eigendecompositions of matrices of up to `largest` rows needs.
+    pub fn measure(largest: usize) -> Self {
+        let begin = Instant::now();
+        Self::measure_by(largest, &|| begin.elapsed().as_secs_f64())
+    }
+
+    /// The same by another clock, for example of the processor time of this process.
+    pub fn measure_by(largest: usize, clock: Clock<'_>) -> Self {
+        let rows = matrix::<f64>(2000, 500);
         let mut square = Mat::zeros(500, 500);
-        let gram = 2000.0 * 500.0 * 500.0 / least(3, || add_square(&mut square, a.as_ref()));
+        let gram = 2000.0 * 500.0 * 500.0 / least(clock, 3, || add_square(&mut square, rows.transpose()));
         let eigen = |size: usize| {
-            let square = {
-                let mut square = Mat::zeros(size, size);
-                add_square(&mut square, matrix::<f64>(size, size + 100).as_ref());
-                square
-            };
-            let seconds = least(2, || {
+            let mut square = Mat::zeros(size, size);
+            add_square(&mut square, matrix::<f64>(size, size + 100).as_ref());
+            let times = if size > 500 { 1 } else { 2 };
+            let seconds = least(clock, times, || {
                 black_box(square.self_adjoint_eigen(Side::Lower).is_ok());
             });
             (size, seconds)
         };
-        let shrink = vec![0.5; 1000];
-        let pass = least(3, || {
-            black_box(Mat::<f64>::from_fn(1000, 1000, |i, j| a[(j % 500, i)] * shrink[i]));
+        // Two at least, and no more than the first that is as large as what is asked for.
+        let needed = EIGEN_SIZES.iter().position(|size| *size >= largest).unwrap_or(EIGEN_SIZES.len()).max(1);
+        let eigen = EIGEN_SIZES.iter().take(needed + 1).map(|size| eigen(*size)).collect();
+        let shrink = vec![0.5; 500];
+        let pass = least(clock, 3, || {
+            black_box(Mat::<f64>::from_fn(2000, 500, |i, j| rows[(i, j)] * shrink[j]));
+        });
+        let centre = least(clock, 3, || {
+            for range in blocks(500, 100) {
+                black_box(TargetBlock::read(&mut rows.as_ref(), range).is_ok());
+            }
         });
         let column: Vec<f64> = (0..200_000).map(f64::from).collect();
-        let score = least(3, || {
+        let score = least(clock, 3, || {
             let mut sums = Sums::default();
             column.iter().zip(&column).for_each(|(y, p)| sums.add(*y, *p));
             black_box(sums.score(Score::R2));
         });
+        let fresh = least(clock, 2, || {
+            black_box(Mat::<f64>::zeros(MAPPED_NUMBERS / 1000, 1000));
+        });
         Self {
             gram,
-            product_f32: product_rate::<f32>(),
-            product_f64: product_rate::<f64>(),
-            eigen: [eigen(200), eigen(500)],
+            f32: ProductRates::measure::<f32>(clock),
+            f64: ProductRates::measure::<f64>(clock),
+            eigen,
             pass: 1e6 / pass,
+            centre: 1e6 / centre,
             score: 2e5 / score,
+            fresh: 8.0 * MAPPED_NUMBERS as f64 / fresh,
         }
     }
 
     /// How long `work` takes.
     pub fn seconds(&self, work: &Work, precision: Precision) -> f64 {
-        let product = match precision {
-            Precision::F32 => self.product_f32,
-            Precision::F64 => self.product_f64,
+        let own = match precision {
+            Precision::F32 => &self.f32,
+            Precision::F64 => &self.f64,
         };
         let eigen: f64 = work.eigen.iter().map(|size| self.eigen_seconds(*size as f64)).sum();
-        work.gram / self.gram
-            + work.product / product
-            + eigen
+        eigen
+            + work.gram / self.gram
+            + work.kernel / self.f64.square
+            + work.product / own.product
+            + work.outer / own.outer
+            + work.square / own.square
             + work.pass / self.pass
+            + work.centre / self.centre
             + work.score / self.score
+            + work.fresh / self.fresh
     }
 
-    /// `a·n² + b·n³` through the two that were measured.
+    /// `a·n² + b·n³` through the two next sizes that were measured, or the two largest.
     fn eigen_seconds(&self, size: f64) -> f64 {
-        let [(small, fast), (large, slow)] = self.eigen;
-        let (small, large) = (small as f64, large as f64);
-        let (fast, slow) = (fast / small.powi(2), slow / large.powi(2));
+        let next = self.eigen.iter().position(|(measured, _)| *measured as f64 >= size);
+        let upper = next.unwrap_or(self.eigen.len().saturating_sub(1)).max(1);
+        let (Some(small), Some(large)) = (self.eigen.get(upper - 1), self.eigen.get(upper)) else {
+            return 0.0;
+        };
+        let per_square = |(size, seconds): &(usize, f64)| seconds / (*size as f64).powi(2);
+        let (fast, slow) = (per_square(small), per_square(large));
+        let (small, large) = (small.0 as f64, large.0 as f64);
         let cubic = ((slow - fast) / (large - small)).max(0.0);
-        let square = (slow - cubic * large).max(0.0);
-        size.powi(2) * (square + cubic * size)
+        size.powi(2) * (slow + cubic * (size - large)).max(0.0)
     }
 }
