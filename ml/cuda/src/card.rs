@@ -4,6 +4,7 @@ use crate::{
     Error, Result,
     error::During,
     kernels,
+    launch::MOST_SHARED,
     libraries::{self, Part},
 };
 use cudarc::{
@@ -16,8 +17,20 @@ use cudarc::{
 };
 use std::sync::{Arc, Mutex};
 
-/// Kernels of our own.
-const SOURCE: &str = concat!(
+/// Kernels of our own, by what they are for: each set is compiled when the first of it is asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Set {
+    Series,
+    Images,
+}
+
+const IMAGES: &str = concat!(
+    include_str!("kernels/common.cu"),
+    include_str!("kernels/image_tiles.cu"),
+    include_str!("kernels/image_around.cu"),
+    include_str!("kernels/image_hopper.cu"),
+);
+const SERIES: &str = concat!(
     include_str!("kernels/common.cu"),
     include_str!("kernels/pooling.cu"),
     include_str!("kernels/edges.cu"),
@@ -37,10 +50,11 @@ pub struct Card {
     stream: Arc<CudaStream>,
     copies: Arc<CudaStream>,
     blas: CudaBlas,
-    module: Mutex<Option<Arc<CudaModule>>>,
+    modules: Mutex<[Option<Arc<CudaModule>>; 2]>,
     workspace: CudaSlice<u8>,
     name: String,
     multiprocessors: usize,
+    most_shared: usize,
     capability: (i32, i32),
 }
 
@@ -77,15 +91,19 @@ impl Card {
         let multiprocessors = context
             .attribute(CUdevice_attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)
             .during("opening")?;
+        let most_shared = context
+            .attribute(CUdevice_attribute::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN)
+            .during("opening")?;
         let card = Self {
             context,
             stream,
             copies,
             blas,
-            module: Mutex::new(None),
+            modules: Mutex::new([None, None]),
             workspace,
             name,
             multiprocessors: usize::try_from(multiprocessors).unwrap_or(1).max(1),
+            most_shared: usize::try_from(most_shared).unwrap_or(0).max(MOST_SHARED),
             capability,
         };
         card.give_workspace()?;
@@ -147,6 +165,11 @@ impl Card {
         self.multiprocessors
     }
 
+    /// Bytes of shared memory that a block can have.
+    pub(crate) fn most_shared(&self) -> usize {
+        self.most_shared
+    }
+
     /// Bytes of its memory that are free, and all of them.
     ///
     /// # Errors
@@ -179,29 +202,43 @@ impl Card {
         self.stream.synchronize().during("kernels")
     }
 
-    /// Compiles our kernels, or reads them from the cache, and loads them; afterwards they are there.
+    /// Compiles our kernels for series, or reads them from the cache, and loads them; afterwards they are there.
     ///
     /// # Errors
     /// No NVRTC on this machine, or a card that fails.
     pub fn warm_up(&self) -> Result<()> {
-        self.module().map(drop)
+        self.module(Set::Series).map(drop)
     }
 
-    /// One of our kernels.
+    /// As [`Self::warm_up`], the kernels for images ([`crate::image`]).
+    ///
+    /// # Errors
+    /// As [`Self::warm_up`].
+    pub fn warm_up_images(&self) -> Result<()> {
+        self.module(Set::Images).map(drop)
+    }
+
+    /// One of our kernels for series.
     ///
     /// # Errors
     /// As [`Self::warm_up`].
     pub fn kernel(&self, name: &str) -> Result<CudaFunction> {
-        let module = self.module()?;
+        self.kernel_of(Set::Series, name)
+    }
+
+    pub(crate) fn kernel_of(&self, set: Set, name: &str) -> Result<CudaFunction> {
+        let module = self.module(set)?;
         module.load_function(name).map_err(|e| Error::failed("a kernel", format!("{name}: {:?}", e.0)))
     }
 
-    fn module(&self) -> Result<Arc<CudaModule>> {
-        let mut kept = self.module.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    fn module(&self, set: Set) -> Result<Arc<CudaModule>> {
+        let mut kept = self.modules.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let kept = &mut kept[set as usize];
         if let Some(module) = kept.as_ref() {
             return Ok(module.clone());
         }
-        let image = kernels::compiled(SOURCE, self.capability, kernels::cache_folder().as_deref())?;
+        let source = if set == Set::Series { SERIES } else { IMAGES };
+        let image = kernels::compiled(source, self.capability, kernels::cache_folder().as_deref())?;
         let module = self.context.load_module(Ptx::from_binary(image)).during("loading kernels")?;
         *kept = Some(module.clone());
         Ok(module)

@@ -1,6 +1,6 @@
 //! Launching kernels of our own.
 
-use crate::{Card, Error, Result, error::During};
+use crate::{Card, Error, Result, card::Set, error::During};
 use cudarc::driver::{result, sys::CUfunction_attribute};
 use std::ffi::c_void;
 
@@ -18,37 +18,62 @@ pub struct Level {
     pub stride: usize,
 }
 
-/// A kernel with its arguments, of at most 8 bytes each.
+/// A kernel with its arguments.
 pub(crate) struct Launch<'a> {
     card: &'a Card,
+    set: Set,
     name: String,
+    /// One after the other, and where each begins.
     arguments: Vec<u64>,
+    starts: Vec<usize>,
 }
 
 impl<'a> Launch<'a> {
     pub fn of(card: &'a Card, name: impl Into<String>) -> Self {
-        Self { card, name: name.into(), arguments: Vec::new() }
+        Self { card, set: Set::Series, name: name.into(), arguments: Vec::new(), starts: Vec::new() }
     }
 
-    pub fn pointer(mut self, pointer: u64) -> Self {
-        self.arguments.push(pointer);
+    /// A kernel for images.
+    pub fn of_images(card: &'a Card, name: impl Into<String>) -> Self {
+        Self { set: Set::Images, ..Self::of(card, name) }
+    }
+
+    fn argument(mut self, words: &[u64]) -> Self {
+        self.starts.push(self.arguments.len());
+        self.arguments.extend_from_slice(words);
         self
+    }
+
+    pub fn pointer(self, pointer: u64) -> Self {
+        self.argument(&[pointer])
+    }
+
+    /// A structure of 8-byte words.
+    pub fn words(self, words: &[u64]) -> Self {
+        self.argument(words)
+    }
+
+    /// A structure of `int`s.
+    pub fn ints(self, values: &[i32]) -> Self {
+        let word = |pair: &[i32]| {
+            let half = |i: usize| u64::from(pair.get(i).copied().unwrap_or(0) as u32);
+            half(0) | half(1) << 32
+        };
+        let words: Vec<u64> = values.chunks(2).map(word).collect();
+        self.argument(&words)
     }
 
     /// An `int`.
-    pub fn int(mut self, value: usize) -> Self {
-        self.arguments.push(u64::from(value as u32));
-        self
+    pub fn int(self, value: usize) -> Self {
+        self.argument(&[u64::from(value as u32)])
     }
 
-    pub fn float(mut self, value: f32) -> Self {
-        self.arguments.push(u64::from(value.to_bits()));
-        self
+    pub fn float(self, value: f32) -> Self {
+        self.argument(&[u64::from(value.to_bits())])
     }
 
-    pub fn level(mut self, level: Level) -> Self {
-        self.arguments.push(u64::from(level.length as u32) | u64::from(level.stride as u32) << 32);
-        self
+    pub fn level(self, level: Level) -> Self {
+        self.argument(&[u64::from(level.length as u32) | u64::from(level.stride as u32) << 32])
     }
 
     /// Runs it on the card's stream.
@@ -62,21 +87,23 @@ impl<'a> Launch<'a> {
         if grid.contains(&0) {
             return Ok(());
         }
-        if shared > MOST_SHARED {
+        let most = self.card.most_shared();
+        if shared > most {
             let reason = format!(
-                "{} needs {shared} bytes of shared memory, a card has {MOST_SHARED}; use shorter series or filters, or device => 'cpu'",
+                "{} needs {shared} bytes of shared memory, this card has {most}; use shorter series or filters, or device => 'cpu'",
                 self.name
             );
             return Err(Error::Shape { what: "a kernel on the card", reason });
         }
-        let function = self.card.kernel(&self.name)?;
+        let function = self.card.kernel_of(self.set, &self.name)?;
         let shared = shared as u32;
         if shared > PLENTY {
             let attribute = CUfunction_attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
             function.set_attribute(attribute, shared as i32).during("a kernel's shared memory")?;
         }
+        let arguments = &mut self.arguments;
         let mut pointers: Vec<*mut c_void> =
-            self.arguments.iter_mut().map(|argument| (&raw mut *argument).cast()).collect();
+            self.starts.iter().map(|start| (&raw mut arguments[*start]).cast()).collect();
         let [x, y, z] = grid.map(|n| n as u32);
         self.card.context().bind_to_thread().during("a kernel")?;
         // SAFETY: the caller's.

@@ -1,8 +1,10 @@
-//! NVIDIA cards: a card's streams and libraries, kernels of our own, and operations on series that stay on the card.
+//! NVIDIA cards: a card's streams and libraries, kernels of our own, and operations on series and images that stay on the
+//! card.
 //!
 //! ```text
 //!   Card ── context, streams, cuBLAS ──► operations ──► Autoencoder: forward, backward, update
 //!     ├──── kernels.cu ─ NVRTC ─ cache folder
+//!     ├──── image ──► convolution, pooling and up-sampling of images
 //!     └──── matrix (cuSOLVER), regression ──► streamed ridge
 //! ```
 //! Nothing of CUDA is needed to compile this crate: the driver and its libraries are opened when a card is first asked
@@ -14,6 +16,7 @@ mod autoencoder;
 mod card;
 mod conv1d;
 mod error;
+pub mod image;
 mod kernels;
 mod launch;
 mod libraries;

@@ -135,6 +135,27 @@ __device__ __forceinline__ float block_sum(float v, float* shared) {
     return sum;
 }
 
+// A block's sums over rows of V channels in each thread, to partial[blockIdx.x][C]. Threads with the same channels are
+// `columns` apart. `shared` holds 256 * V floats.
+template <int V>
+__device__ void add_columns(const float* sum, float* partial, int channels, int c, int columns, float* shared) {
+    if (!partial) return;
+    int tid = threadIdx.x;
+#pragma unroll
+    for (int j = 0; j < V; j++) shared[tid * V + j] = sum[j];
+    __syncthreads();
+    if (tid < columns && c < channels) {
+        float total[V];
+#pragma unroll
+        for (int j = 0; j < V; j++) total[j] = 0.f;
+        for (int other = tid; other < blockDim.x; other += columns)
+#pragma unroll
+            for (int j = 0; j < V; j++) total[j] += shared[other * V + j];
+#pragma unroll
+        for (int j = 0; j < V; j++) partial[(size_t)blockIdx.x * channels + c + j] = total[j];
+    }
+}
+
 // A kernel for both kinds of values: name_bf16 and name_f32, with T for the kind in its parameters.
 #define KIND(name, V, end, of, bounds, parameters, arguments)                                            \
     namespace of_##end##_##name##V {                                                                     \

@@ -56,27 +56,6 @@ __device__ void unpool_forward(const T* raw, const float* bias, const u8* switch
     }
 }
 
-// A block's sums over rows of V channels in each thread, to partial[blockIdx.x][C]. Threads with the same channels are
-// `columns` apart. `shared` holds 256 * V floats.
-template <int V>
-__device__ void add_columns(const float* sum, float* partial, int channels, int c, int columns, float* shared) {
-    if (!partial) return;
-    int tid = threadIdx.x;
-#pragma unroll
-    for (int j = 0; j < V; j++) shared[tid * V + j] = sum[j];
-    __syncthreads();
-    if (tid < columns && c < channels) {
-        float total[V];
-#pragma unroll
-        for (int j = 0; j < V; j++) total[j] = 0.f;
-        for (int other = tid; other < blockDim.x; other += columns)
-#pragma unroll
-            for (int j = 0; j < V; j++) total[j] += shared[other * V + j];
-#pragma unroll
-        for (int j = 0; j < V; j++) partial[(size_t)blockIdx.x * channels + c + j] = total[j];
-    }
-}
-
 // The gradient of pool_forward: that of its output [samples][out.stride][C], plus lambda * (y - mirror) where there is a
 // mirror, to that of what entered the nonlinearity [samples][in.stride][C]. y is pool_forward's output. Sums over rows,
 // the bias's gradient, go to partial [blocks][C]. Blocks have 256 threads, in y one for each `columns` vectors.

@@ -1,0 +1,345 @@
+// Convolutions of images on Hopper: patches of images and slices of weights are copied to shared memory by the copy engine,
+// which puts zeros where a patch lies outside the image, and multiplied from there by a warpgroup at a time.
+//
+// In shared memory everything lies in rows of 128 bytes: a point's (or filter's) channels of one chunk, 64 in bfloat16 and 32
+// in float32; the 16-byte pieces of row r are in the order that r % 8 says, as engine and multipliers both have it. Rows of
+// a patch are its points, line by line, so that with lines of 8 or 16 points a patch that begins one line lower is the
+// same patch some whole kilobytes on: one patch serves several lines of the filter.
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+
+// The driver's description of an array and of the boxes that are copied of it.
+struct alignas(64) Map {
+    unsigned long long words[16];
+};
+
+// Instructions.
+extern __shared__ unsigned char dynamic[];
+
+__device__ __forceinline__ unsigned shared_address(const void* p) { return (unsigned)__cvta_generic_to_shared(p); }
+__device__ __forceinline__ void barrier_init(unsigned barrier, unsigned count) {
+    asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(count) : "memory");
+}
+__device__ __forceinline__ void barrier_visible() { asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory"); }
+__device__ __forceinline__ void barrier_expect(unsigned barrier, unsigned bytes) {
+    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes) : "memory");
+}
+__device__ __forceinline__ void barrier_arrive(unsigned barrier) {
+    asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
+}
+__device__ __forceinline__ void barrier_wait(unsigned barrier, unsigned parity) {
+    unsigned done = 0;
+    while (!done)
+        asm volatile(
+            "{\n.reg .pred p;\n"
+            "mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2;\n"
+            "selp.u32 %0, 1, 0, p;\n}"
+            : "=r"(done)
+            : "r"(barrier), "r"(parity)
+            : "memory");
+}
+// A box of an array whose coordinates are given, innermost first, to shared memory.
+__device__ __forceinline__ void load_box(unsigned to, const Map* map, unsigned barrier, int a, int b, int c, int d) {
+    asm volatile(
+        "cp.async.bulk.tensor.4d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%3, %4, %5, %6}], [%2];"
+        ::"r"(to), "l"(map), "r"(barrier), "r"(a), "r"(b), "r"(c), "r"(d)
+        : "memory");
+}
+__device__ __forceinline__ void load_box(unsigned to, const Map* map, unsigned barrier, int a, int b, int c) {
+    asm volatile(
+        "cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%3, %4, %5}], [%2];"
+        ::"r"(to), "l"(map), "r"(barrier), "r"(a), "r"(b), "r"(c)
+        : "memory");
+}
+// And back, but for what lies outside the array.
+__device__ __forceinline__ void store_box(const Map* map, unsigned from, int a, int b, int c, int d) {
+    asm volatile("cp.async.bulk.tensor.4d.global.shared::cta.tile.bulk_group [%0, {%2, %3, %4, %5}], [%1];"
+                 ::"l"(map), "r"(from), "r"(a), "r"(b), "r"(c), "r"(d)
+                 : "memory");
+}
+__device__ __forceinline__ void stores_done() {
+    asm volatile("cp.async.bulk.commit_group;\ncp.async.bulk.wait_group 0;" ::: "memory");
+}
+// What this thread wrote to shared memory is seen by the copy engine.
+__device__ __forceinline__ void seen_by_engine() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
+__device__ __forceinline__ void meet(int barrier, int threads) {
+    asm volatile("bar.sync %0, %1;" ::"r"(barrier), "r"(threads) : "memory");
+}
+__device__ __forceinline__ void put_shared(unsigned at, unsigned v) {
+    asm volatile("st.shared.b32 [%0], %1;" ::"r"(at), "r"(v) : "memory");
+}
+__device__ __forceinline__ void put_shared(unsigned at, float v, float w) {
+    asm volatile("st.shared.v2.f32 [%0], {%1, %2};" ::"r"(at), "f"(v), "f"(w) : "memory");
+}
+__device__ __forceinline__ void products_begin() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
+__device__ __forceinline__ void products_end() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
+template <int N>
+__device__ __forceinline__ void products_wait() {
+    asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(N) : "memory");
+}
+#define F8(d, i) \
+    "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3]), "+f"(d[i + 4]), "+f"(d[i + 5]), "+f"(d[i + 6]), "+f"(d[i + 7])
+#define F32(d, i) F8(d, i), F8(d, i + 8), F8(d, i + 16), F8(d, i + 24)
+#define NUMBERS_32 \
+    "{%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15," \
+    "%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31}"
+#define NUMBERS_64 \
+    "{%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15," \
+    "%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31," \
+    "%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47," \
+    "%48,%49,%50,%51,%52,%53,%54,%55,%56,%57,%58,%59,%60,%61,%62,%63}"
+#define NUMBERS_96 \
+    "{%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15," \
+    "%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31," \
+    "%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47," \
+    "%48,%49,%50,%51,%52,%53,%54,%55,%56,%57,%58,%59,%60,%61,%62,%63," \
+    "%64,%65,%66,%67,%68,%69,%70,%71,%72,%73,%74,%75,%76,%77,%78,%79," \
+    "%80,%81,%82,%83,%84,%85,%86,%87,%88,%89,%90,%91,%92,%93,%94,%95}"
+// Adds the product of 64 rows and N columns over 32 bytes of depth to a warpgroup's sums. HALF: bfloat16.
+template <bool HALF>
+__device__ __forceinline__ void product(float (&d)[32], unsigned long long a, unsigned long long b) {
+    if constexpr (HALF)
+        asm volatile("wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 " NUMBERS_32 ", %32, %33, 1, 1, 1, 0, 0;"
+                     : F32(d, 0) : "l"(a), "l"(b));
+    else
+        asm volatile("wgmma.mma_async.sync.aligned.m64n64k8.f32.tf32.tf32 " NUMBERS_32 ", %32, %33, 1, 1, 1;"
+                     : F32(d, 0) : "l"(a), "l"(b));
+}
+template <bool HALF>
+__device__ __forceinline__ void product(float (&d)[64], unsigned long long a, unsigned long long b) {
+    if constexpr (HALF)
+        asm volatile("wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 " NUMBERS_64 ", %64, %65, 1, 1, 1, 0, 0;"
+                     : F32(d, 0), F32(d, 32) : "l"(a), "l"(b));
+    else
+        asm volatile("wgmma.mma_async.sync.aligned.m64n128k8.f32.tf32.tf32 " NUMBERS_64 ", %64, %65, 1, 1, 1;"
+                     : F32(d, 0), F32(d, 32) : "l"(a), "l"(b));
+}
+// The same of bfloat16 whose rows in shared memory are the depth: 64 rows, 3 x 64 columns, 16 points.
+__device__ __forceinline__ void product_of_points(float (&d)[96], unsigned long long a, unsigned long long b) {
+    asm volatile("wgmma.mma_async.sync.aligned.m64n192k16.f32.bf16.bf16 " NUMBERS_96 ", %96, %97, 1, 1, 1, 1, 1;"
+                 : F32(d, 0), F32(d, 32), F32(d, 64) : "l"(a), "l"(b));
+}
+// End of instructions.
+
+// What the multipliers are told of rows from `address` on: 8 rows are a kilobyte, and so is what else they step by.
+__device__ __forceinline__ unsigned long long rows_at(unsigned address) {
+    const unsigned long long kilobyte = 1024 >> 4, order_of_128_bytes = 1;
+    return (unsigned long long)((address & 0x3ffff) >> 4) | kilobyte << 16 | kilobyte << 32 | order_of_128_bytes << 62;
+}
+
+constexpr int MOST_STAGES = 8;
+
+// How a tile of the output is summed.
+struct Walk {
+    int kernel_lines, kernel_columns, above, left;
+    int groups, chunks; // of the filter's lines that a patch serves; of 128 bytes of the channels that are read
+    int tile_lines, tile_columns, tile_samples, down, across; // points of a tile, tiles of an image
+    int slices; // of the channels that are written
+    int stages, patch_bytes, patch_room;
+    int to, relu;
+};
+
+// y = max(b + sum of taps and channels of x * w, 0): 2 warpgroups of B x 64 points each, WIDE filters, LINES lines of the
+// filter from a patch; one warp more that has patches and weights copied.
+template <bool HALF, int B, int WIDE, int LINES>
+__device__ void patches(const Map* x, const Map* w, const Map* y, const float* bias, const Walk& walk) {
+    constexpr int CHANNELS = HALF ? 64 : 32, POINTS = 2 * B * 64, SLICE = WIDE * 128;
+    __shared__ unsigned long long barriers[2 * MOST_STAGES];
+    unsigned full = shared_address(barriers), empty = full + 8 * MOST_STAGES;
+    unsigned base = (shared_address(dynamic) + 1023) & ~1023u;
+    unsigned room = walk.patch_room + LINES * SLICE;
+    int slice = blockIdx.x % walk.slices, tile = blockIdx.x / walk.slices;
+    int column0 = tile % walk.across * walk.tile_columns;
+    int line0 = tile / walk.across % walk.down * walk.tile_lines;
+    int sample0 = tile / walk.across / walk.down * walk.tile_samples;
+    int steps = walk.kernel_columns * walk.groups * walk.chunks;
+    if (threadIdx.x == 0) {
+        for (int stage = 0; stage < walk.stages; stage++) {
+            barrier_init(full + 8 * stage, 1);
+            barrier_init(empty + 8 * stage, 8);
+        }
+        barrier_visible();
+    }
+    __syncthreads();
+    if (threadIdx.x >= 256) {
+        if (threadIdx.x == 256) {
+            int chunk = 0, group = 0, column = 0, stage = 0, round = 0;
+            for (int step = 0; step < steps; step++) {
+                unsigned to = base + stage * room, ready = full + 8 * stage;
+                barrier_wait(empty + 8 * stage, (round & 1) ^ 1);
+                barrier_expect(ready, walk.patch_bytes + LINES * SLICE);
+                load_box(to, x, ready, chunk * CHANNELS, column0 + column - walk.left,
+                         line0 + group * LINES - walk.above, sample0);
+                load_box(to + walk.patch_room, w, ready, chunk * CHANNELS, slice * WIDE,
+                         column * walk.kernel_lines + group * LINES);
+                if (++stage == walk.stages) stage = 0, round++;
+                if (++chunk == walk.chunks) {
+                    chunk = 0;
+                    if (++group == walk.groups) group = 0, column++;
+                }
+            }
+        }
+        return;
+    }
+    int lane = threadIdx.x & 31, warp = threadIdx.x >> 5, first = (warp >> 2) * B * 64;
+    float sums[B][WIDE / 2];
+#pragma unroll
+    for (int b = 0; b < B; b++)
+#pragma unroll
+        for (int i = 0; i < WIDE / 2; i++) sums[b][i] = 0.f;
+    int stage = 0, round = 0, before = 0;
+    for (int step = 0; step < steps; step++) {
+        unsigned patch = base + stage * room, slices = patch + walk.patch_room;
+        barrier_wait(full + 8 * stage, round & 1);
+        products_begin();
+#pragma unroll
+        for (int line = 0; line < LINES; line++) {
+            unsigned long long a = rows_at(patch + (first + line * walk.tile_columns) * 128);
+            unsigned long long b = rows_at(slices + line * SLICE);
+#pragma unroll
+            for (int k = 0; k < 4; k++)
+#pragma unroll
+                for (int block = 0; block < B; block++)
+                    product<HALF>(sums[block], a + block * (64 * 128 >> 4) + 2 * k, b + 2 * k);
+        }
+        products_end();
+        products_wait<1>();
+        if (step > 0 && lane == 0) barrier_arrive(empty + 8 * before);
+        before = stage;
+        if (++stage == walk.stages) stage = 0, round++;
+    }
+    products_wait<0>();
+    meet(1, 256); // nobody reads stages any more
+#pragma unroll
+    for (int j = 0; j < WIDE / 8; j++) {
+        int column = 8 * j + (lane & 3) * 2, o = slice * WIDE + column, byte = column % CHANNELS * (HALF ? 2 : 4);
+        float b0 = 0.f, b1 = 0.f;
+        if (bias && o < walk.to) b0 = bias[o], b1 = bias[o + 1];
+#pragma unroll
+        for (int block = 0; block < B; block++)
+#pragma unroll
+            for (int half = 0; half < 2; half++) {
+                int row = first + block * 64 + (warp & 3) * 16 + half * 8 + (lane >> 2);
+                float v = sums[block][4 * j + 2 * half] + b0, u = sums[block][4 * j + 2 * half + 1] + b1;
+                if (walk.relu) v = v > 0.f ? v : 0.f, u = u > 0.f ? u : 0.f;
+                unsigned at = base + column / CHANNELS * (POINTS * 128) + row * 128 + (((byte >> 4) ^ (row & 7)) << 4) + (byte & 15);
+                if constexpr (HALF)
+                    put_shared(at, two(v, u));
+                else
+                    put_shared(at, v, u);
+            }
+    }
+    seen_by_engine();
+    meet(1, 256);
+    if (threadIdx.x == 0) {
+        for (int box = 0; box < WIDE / CHANNELS; box++)
+            if (slice * WIDE + box * CHANNELS < walk.to)
+                store_box(y, base + box * (POINTS * 128), slice * WIDE + box * CHANNELS, column0, line0, sample0);
+        stores_done();
+    }
+}
+
+// How a part of the weights' gradient is summed: over tiles of tile_lines x 8 points.
+struct Strips {
+    int kernel_lines, kernel_columns, above, left;
+    int tile_lines, down, across, tiles, share; // tiles of an image, of all images, of a part
+    int filter_slices, chunks, line_groups;
+    int stages, patch_room;
+    int channels, filters;
+};
+
+// Parts of the weights' gradient, [part][line][column][filter][channel]: 64 filters, 64 channels, 3 x 3 taps. A warpgroup has
+// a column of the filter; 3 lines of it are the same patch, begun a line lower each.
+__device__ void strips(const Map* x, const Map* dy, float* parts, const Strips& walk) {
+    __shared__ unsigned long long barriers[2 * MOST_STAGES];
+    unsigned full = shared_address(barriers), empty = full + 8 * MOST_STAGES;
+    unsigned base = (shared_address(dynamic) + 1023) & ~1023u;
+    unsigned gradient_room = walk.tile_lines * 1024, room = gradient_room + 3 * walk.patch_room;
+    int filter0 = blockIdx.x % walk.filter_slices * 64, rest = blockIdx.x / walk.filter_slices;
+    int channel0 = rest % walk.chunks * 64, taps = rest / walk.chunks;
+    int tap_line = taps % walk.line_groups * 3, tap_column = taps / walk.line_groups * 3;
+    int columns = min(3, walk.kernel_columns - tap_column);
+    int start = blockIdx.y * walk.share, end = min(start + walk.share, walk.tiles);
+    if (threadIdx.x == 0) {
+        for (int stage = 0; stage < walk.stages; stage++) {
+            barrier_init(full + 8 * stage, 1);
+            barrier_init(empty + 8 * stage, 12);
+        }
+        barrier_visible();
+    }
+    __syncthreads();
+    if (threadIdx.x >= 384) {
+        if (threadIdx.x == 384) {
+            int stage = 0, round = 0;
+            for (int tile = start; tile < end; tile++) {
+                unsigned to = base + stage * room, ready = full + 8 * stage;
+                int column = tile % walk.across * 8, over = tile / walk.across;
+                int line = over % walk.down * walk.tile_lines, sample = over / walk.down;
+                barrier_wait(empty + 8 * stage, (round & 1) ^ 1);
+                barrier_expect(ready, gradient_room + columns * (walk.tile_lines + 2) * 1024);
+                load_box(to, dy, ready, filter0, column, line, sample);
+                for (int l = 0; l < columns; l++)
+                    load_box(to + gradient_room + l * walk.patch_room, x, ready, channel0,
+                             column + tap_column + l - walk.left, line + tap_line - walk.above, sample);
+                if (++stage == walk.stages) stage = 0, round++;
+            }
+        }
+        return;
+    }
+    int lane = threadIdx.x & 31, warp = threadIdx.x >> 5, own = warp >> 2;
+    float sums[96];
+#pragma unroll
+    for (int i = 0; i < 96; i++) sums[i] = 0.f;
+    int stage = 0, round = 0, before = 0;
+    for (int tile = start; tile < end; tile++) {
+        unsigned gradient = base + stage * room, patch = gradient + gradient_room + own * walk.patch_room;
+        barrier_wait(full + 8 * stage, round & 1);
+        if (own < columns) {
+            products_begin();
+            unsigned long long a = rows_at(gradient), b = rows_at(patch);
+            for (int k = 0; k < walk.tile_lines / 2; k++) product_of_points(sums, a + 128 * k, b + 128 * k);
+            products_end();
+            products_wait<1>();
+        }
+        if (tile > start && lane == 0) barrier_arrive(empty + 8 * before);
+        before = stage;
+        if (++stage == walk.stages) stage = 0, round++;
+    }
+    products_wait<0>();
+    if (own >= columns) return;
+#pragma unroll
+    for (int j = 0; j < 24; j++) {
+        int line = tap_line + j / 8, channel = channel0 + 8 * (j % 8) + (lane & 3) * 2;
+#pragma unroll
+        for (int half = 0; half < 2; half++) {
+            int filter = filter0 + (warp & 3) * 16 + half * 8 + (lane >> 2);
+            if (line >= walk.kernel_lines || channel >= walk.channels || filter >= walk.filters) continue;
+            long long tap = ((long long)blockIdx.y * walk.kernel_lines + line) * walk.kernel_columns + tap_column + own;
+            float* to = parts + (tap * walk.filters + filter) * walk.channels + channel;
+            *(float2*)to = make_float2(sums[4 * j + 2 * half], sums[4 * j + 2 * half + 1]);
+        }
+    }
+}
+
+// Names: blocks of 64 points of a warpgroup, filters, lines of the filter from a patch, precision.
+#define IMAGE_PATCHES(B, WIDE, LINES, HALF, end, blocks)                                                                \
+    extern "C" __global__ void __launch_bounds__(288, blocks) image_patches_##B##_##WIDE##_##LINES##_##end(             \
+        const __grid_constant__ Map x, const __grid_constant__ Map w, const __grid_constant__ Map y, const float* bias, \
+        const __grid_constant__ Walk walk) {                                                                            \
+        patches<HALF, B, WIDE, LINES>(&x, &w, &y, bias, walk);                                                          \
+    }
+#define IMAGE_PATCHES_OF(LINES)                  \
+    IMAGE_PATCHES(1, 64, LINES, true, bf16, 2)   \
+    IMAGE_PATCHES(1, 128, LINES, true, bf16, 2)  \
+    IMAGE_PATCHES(2, 128, LINES, true, bf16, 1)  \
+    IMAGE_PATCHES(1, 64, LINES, false, tf32, 2)  \
+    IMAGE_PATCHES(1, 128, LINES, false, tf32, 2) \
+    IMAGE_PATCHES(2, 128, LINES, false, tf32, 1)
+IMAGE_PATCHES_OF(1)
+IMAGE_PATCHES_OF(3)
+
+extern "C" __global__ void __launch_bounds__(416, 1)
+    image_strips_bf16(const __grid_constant__ Map x, const __grid_constant__ Map dy, float* parts,
+                      const __grid_constant__ Strips walk) {
+    strips(&x, &dy, parts, walk);
+}
+#endif
