@@ -2,7 +2,8 @@
 //!
 //! usage: `card_check …`
 //! - nothing: loss and every gradient of small autoencoders of many shapes against finite differences of a plain program in
-//!   f64, and every update rule against its formula.
+//!   f64, every update rule against its formula, and replicas that train together against one: on one card, and on two if
+//!   there are two.
 //! - `data FILE SAMPLES`, `initial FILE`: series of the paper's length, and parameters of its model, as raw float32.
 //! - `gradient PRECISION SWITCHES PARAMETERS SERIES OUT`: writes loss and gradient, as raw float64 and float32.
 //! - `curve PRECISION SWITCHES PARAMETERS SERIES MINIBATCH STEPS RATE`: the mean loss of every step of Adagrad.
@@ -10,10 +11,12 @@
 #![allow(clippy::unwrap_used, clippy::expect_used)] // a program of ours, on files of ours
 
 use std::{fs, sync::Arc};
-use voxelflow_cuda::{Activation, Autoencoder, AutoencoderShape, Card, Precision, Rates, Rule};
+use voxelflow_cuda::{Activation, Autoencoder, AutoencoderShape, Card, Precision, Rates, Replicas, Rule};
 
 #[path = "shared/mod.rs"]
 mod shared;
+#[path = "shared/together.rs"]
+mod together;
 use shared::{Random, paper, plain_loss};
 
 fn main() {
@@ -68,13 +71,13 @@ fn model(
     series: &str,
     rule: Option<Rule>,
     samples: usize,
-) -> (Autoencoder, Vec<f32>) {
+) -> (Replicas, Vec<f32>) {
     let precision = Precision::ALL.into_iter().find(|(name, _)| *name == precision).expect("a precision").1;
     let shape = paper(switches == "switches");
     let series = read(series);
     let samples = samples.min(series.len() / shape.time_points);
     let card = Arc::new(Card::open(0).unwrap());
-    let mut model = Autoencoder::new(card, &shape, precision, samples, rule).unwrap();
+    let mut model = Replicas::new(&[card], &shape, precision, samples, rule).unwrap();
     model.set_parameters(&read(parameters)).unwrap();
     (model, series)
 }
@@ -158,7 +161,7 @@ fn small() {
         );
         for (name, precision) in Precision::ALL {
             // Room for more series than there are, and a pass before: nothing of them may be left.
-            let mut model = Autoencoder::new(card.clone(), &shape, precision, samples + 3, None).unwrap();
+            let mut model = Autoencoder::new(card.clone(), &shape, precision, samples + 3).unwrap();
             model.set_parameters(&narrow).unwrap();
             let mut gradient = vec![f32::NAN; parameters.len()];
             let more: Vec<f32> =
@@ -182,6 +185,7 @@ fn small() {
         println!();
     }
     failed += rules(&card);
+    failed += together::check(&shapes());
     println!("{}", if failed == 0 { "all right".into() } else { format!("{failed} WRONG") });
     std::process::exit(i32::from(failed > 0));
 }
@@ -194,8 +198,9 @@ fn rules(card: &Arc<Card>) -> usize {
     let series: Vec<f32> = (0..6 * shape.time_points).map(|_| random.uniform() as f32).collect();
     let mut failed = 0;
     for rule in [Rule::Adagrad, Rule::Sgd, Rule::Momentum, Rule::Nesterov, Rule::Adam] {
-        let new = |rule| Autoencoder::new(card.clone(), &shape, Precision::F32, 6, rule).unwrap();
-        let (mut model, mut other) = (new(Some(rule)), new(None));
+        let mut model =
+            Replicas::new(std::slice::from_ref(card), &shape, Precision::F32, 6, Some(rule)).unwrap();
+        let mut other = Autoencoder::new(card.clone(), &shape, Precision::F32, 6).unwrap();
         model.set_parameters(&start).unwrap();
         let mut w: Vec<f64> = start.iter().map(|v| f64::from(*v)).collect();
         let (mut m, mut v) = (vec![0f64; w.len()], vec![0f64; w.len()]);

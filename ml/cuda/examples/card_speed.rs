@@ -1,8 +1,10 @@
-//! How fast the paper's autoencoder (284 time points, 6,020,381 parameters, Adagrad) trains on this machine's card.
+//! How fast the paper's autoencoder (284 time points, 6,020,381 parameters, Adagrad) trains on this machine's cards.
 //!
 //! usage: `card_speed …`
-//! - `steps PRECISION SWITCHES MINIBATCH SECONDS`: series/s of training steps with their feed from this process's memory,
-//!   and memory in use, as one line of JSON. For `integration-tests/bench/card_step.py`.
+//! - `steps PRECISION SWITCHES MINIBATCH SECONDS [CARDS]`: series/s of training steps with their feed from this process's
+//!   memory, and memory in use, as one line of JSON. For `integration-tests/bench/card_step.py`. CARDS is 0, or 0,1 and so on.
+//! - `cards PRECISION SECONDS CARDS…`: series/s of minibatches of 1600, 3200 and 6400 on each of these sets of cards (0 0,1),
+//!   beside the first of them, and how long the exchange of gradients takes alone.
 //! - `operations PRECISION MINIBATCH`: every product of a step, beside what the card reaches.
 //! - `parts PRECISION MINIBATCH`: the filters' gradients by the number of parts of their sums.
 //! - `once PRECISION MINIBATCH`: one gradient, for a profiler.
@@ -11,7 +13,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used)] // a program of ours
 
 use std::{sync::Arc, time::Instant};
-use voxelflow_cuda::{Autoencoder, Card, Conv1d, Memory, Precision, Rates, Rule};
+use voxelflow_cuda::{Card, Conv1d, Memory, Precision, Rates, Replicas, Rule};
 
 #[path = "shared/mod.rs"]
 mod shared;
@@ -21,15 +23,24 @@ fn main() {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
     match words[..] {
-        ["steps", precision, switches, minibatch, seconds] => {
-            let seconds: f64 = seconds.parse().unwrap();
-            steps(named(precision), switches == "switches", minibatch.parse().unwrap(), seconds);
+        ["steps", precision, switches, minibatch, seconds, ref cards @ ..] => {
+            let (n, switches) = (minibatch.parse().unwrap(), switches == "switches");
+            let mut model = model(named(precision), switches, n, cards.first().unwrap_or(&"0"));
+            let [least, middle, most] = steps(&mut model, n, seconds.parse().unwrap());
+            let (free, total) = model.replicas()[0].card().memory().unwrap();
+            println!(
+                "{{\"series_per_second\": {middle:.0}, \"least\": {least:.0}, \"most\": {most:.0}, \"mib\": {}}}",
+                (total - free) >> 20
+            );
+        }
+        ["cards", precision, seconds, ref sets @ ..] => {
+            cards(named(precision), seconds.parse().unwrap(), sets);
         }
         ["operations", precision, minibatch] => operations(named(precision), minibatch.parse().unwrap()),
         ["parts", precision, minibatch] => parts(named(precision), minibatch.parse().unwrap()),
         ["once", precision, minibatch] => {
             let n: usize = minibatch.parse().unwrap();
-            let mut model = model(named(precision), true, n);
+            let mut model = model(named(precision), true, n, "0");
             let mut gradient = vec![0.0; model.shape().parameters()];
             let x = series(n);
             println!("{}", model.gradient(&x, &mut gradient).unwrap());
@@ -44,10 +55,11 @@ fn named(name: &str) -> Precision {
     Precision::ALL.into_iter().find(|(n, _)| *n == name).expect("f32, tf32 or bf16").1
 }
 
-fn model(precision: Precision, switches: bool, samples: usize) -> Autoencoder {
-    let card = Arc::new(Card::open(0).unwrap());
+fn model(precision: Precision, switches: bool, samples: usize, cards: &str) -> Replicas {
+    let ordinals: Vec<usize> = cards.split(',').map(|n| n.parse().unwrap()).collect();
+    let cards = Card::open_all(&ordinals).unwrap();
     let shape = paper(switches);
-    let mut model = Autoencoder::new(card, &shape, precision, samples, Some(Rule::Adagrad)).unwrap();
+    let mut model = Replicas::new(&cards, &shape, precision, samples, Some(Rule::Adagrad)).unwrap();
     model.set_parameters(&initial(&shape)).unwrap();
     model
 }
@@ -56,13 +68,13 @@ fn rates(step: u64) -> Rates {
     Rates { learning_rate: 1e-3, epsilon: 1e-10, momentum: 0.9, beta_2: 0.999, mean: true, step }
 }
 
-fn steps(precision: Precision, switches: bool, n: usize, seconds: f64) {
-    let mut model = model(precision, switches, n);
+/// Series/s of five parts of `seconds`: the least, the middle and the most.
+fn steps(model: &mut Replicas, n: usize, seconds: f64) -> [f64; 3] {
     // Other series every step, from memory that is no cache's.
     let pool = series(4096);
     let values = n * 284;
     let mut at = 0;
-    let mut run = |model: &mut Autoencoder, count: usize| {
+    let mut run = |model: &mut Replicas, count: usize| {
         for step in 0..count {
             let into = &mut model.minibatch().unwrap()[..values];
             for chunk in into.chunks_mut(284 * 256) {
@@ -74,33 +86,52 @@ fn steps(precision: Precision, switches: bool, n: usize, seconds: f64) {
         }
         model.take_losses().unwrap()
     };
-    run(&mut model, 5);
+    run(model, 5);
     let clock = Instant::now();
-    run(&mut model, 10);
+    run(model, 10);
     let count = ((seconds / 5.0) / (clock.elapsed().as_secs_f64() / 10.0)).ceil() as usize;
     let mut speeds = Vec::new();
     for _ in 0..5 {
         let clock = Instant::now();
-        let loss = run(&mut model, count);
+        let loss = run(model, count);
         assert!(loss.is_finite());
         speeds.push((count * n) as f64 / clock.elapsed().as_secs_f64());
     }
     speeds.sort_by(f64::total_cmp);
-    let (free, total) = model.card().memory().unwrap();
-    println!(
-        "{{\"series_per_second\": {:.0}, \"least\": {:.0}, \"most\": {:.0}, \"mib\": {}}}",
-        speeds[2],
-        speeds[0],
-        speeds[4],
-        (total - free) >> 20
-    );
+    [speeds[0], speeds[2], speeds[4]]
+}
+
+fn cards(precision: Precision, seconds: f64, sets: &[&str]) {
+    for n in [1600, 3200, 6400] {
+        let mut first = None;
+        for set in sets {
+            let mut model = model(precision, true, n, set);
+            let [least, middle, most] = steps(&mut model, n, seconds);
+            let one = *first.get_or_insert(middle);
+            print!(
+                "minibatch {n} in {} on {set}: {middle:.0} series/s ({least:.0} to {most:.0}), {:.2} times",
+                precision.name(),
+                middle / one
+            );
+            if let Some(exchange) = model.measure_exchange(200).unwrap() {
+                print!(
+                    "; exchange alone {:.0} us, {:.0} GB/s received, connected: {}",
+                    1e6 * exchange.seconds,
+                    exchange.bytes / exchange.seconds / 1e9,
+                    model.connected()
+                );
+            }
+            println!();
+        }
+    }
 }
 
 fn operations(precision: Precision, n: usize) {
-    let mut model = model(precision, true, n);
+    let mut model = model(precision, true, n, "0");
     model.loss(&series(n)).unwrap();
     let mut gradient = vec![0.0; model.shape().parameters()];
     model.gradient(&series(n), &mut gradient).unwrap();
+    let model = &model.replicas()[0];
     let ceilings = model.card().ceilings(precision).unwrap();
     let (most_operations, most_bytes) =
         (ceilings[0].operations / ceilings[0].seconds, ceilings[1].bytes / ceilings[1].seconds);
@@ -156,7 +187,7 @@ fn cold() {
     card.warm_up().unwrap();
     let compiled = clock.elapsed().as_secs_f64();
     let shape = paper(true);
-    let mut model = Autoencoder::new(card, &shape, Precision::Bf16, 1600, Some(Rule::Adagrad)).unwrap();
+    let mut model = Replicas::new(&[card], &shape, Precision::Bf16, 1600, Some(Rule::Adagrad)).unwrap();
     model.set_parameters(&vec![0.01; shape.parameters()]).unwrap();
     let built = clock.elapsed().as_secs_f64();
     model.minibatch().unwrap().fill(0.5);

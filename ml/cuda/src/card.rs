@@ -10,8 +10,12 @@ use crate::{
 use cudarc::{
     cublas::{CudaBlas, sys::cublasSetWorkspace_v2},
     driver::{
-        CudaContext, CudaFunction, CudaModule, CudaSlice, CudaStream, DevicePtr, DeviceRepr, ValidAsZeroBits,
-        sys::{CUdevice_attribute, CUresult},
+        CudaContext, CudaEvent, CudaFunction, CudaModule, CudaSlice, CudaStream, DevicePtr, DeviceRepr,
+        ValidAsZeroBits,
+        sys::{
+            CUdevice_attribute, CUmemAccess_flags, CUmemAccessDesc, CUmemLocation, CUmemLocationType,
+            CUresult, cuDeviceCanAccessPeer, cuDeviceGetMemPool, cuMemPoolSetAccess,
+        },
     },
     nvrtc::Ptx,
 };
@@ -64,15 +68,7 @@ impl Card {
     /// # Errors
     /// No driver, no such card or too old a one, no cuBLAS: all the user's ([`Error::is_input`]); a card that fails.
     pub fn open(ordinal: usize) -> Result<Self> {
-        let found = Self::count()?;
-        if ordinal >= found {
-            let found = match found {
-                0 => "no card".to_owned(),
-                1 => "1 card, cuda:0".to_owned(),
-                n => format!("{n} cards, cuda:0 to cuda:{}", n - 1),
-            };
-            return Err(Error::NoCard { ordinal, found });
-        }
+        Self::check(&[ordinal])?;
         libraries::find(Part::Cublas)?;
         let context = CudaContext::new(ordinal).during("opening")?;
         // SAFETY: streams are ordered by events wherever more than one is used.
@@ -108,6 +104,31 @@ impl Card {
         };
         card.give_workspace()?;
         Ok(card)
+    }
+
+    /// Opens several cards, in this order.
+    ///
+    /// # Errors
+    /// As [`Self::open`]; all that are not there are named.
+    pub fn open_all(ordinals: &[usize]) -> Result<Vec<Arc<Self>>> {
+        Self::check(ordinals)?;
+        ordinals.iter().map(|ordinal| Self::open(*ordinal).map(Arc::new)).collect()
+    }
+
+    /// Whether this machine has these cards.
+    fn check(ordinals: &[usize]) -> Result<()> {
+        let found = Self::count()?;
+        let missing: Vec<String> =
+            ordinals.iter().filter(|ordinal| **ordinal >= found).map(|n| format!("cuda:{n}")).collect();
+        if missing.is_empty() {
+            return Ok(());
+        }
+        let found = match found {
+            0 => "no card".to_owned(),
+            1 => "1 card, cuda:0".to_owned(),
+            n => format!("{n} cards, cuda:0 to cuda:{}", n - 1),
+        };
+        Err(Error::NoCard { missing: missing.join(" and no "), found })
     }
 
     /// Cards of this machine.
@@ -155,6 +176,11 @@ impl Card {
         &self.name
     }
 
+    /// Its number and name.
+    pub(crate) fn describe(&self) -> String {
+        format!("cuda:{} ({})", self.context.ordinal(), self.name)
+    }
+
     /// Major and minor number of what it can do; 9.0 is Hopper.
     pub fn capability(&self) -> (i32, i32) {
         self.capability
@@ -200,6 +226,42 @@ impl Card {
     pub fn wait(&self) -> Result<()> {
         self.copies.synchronize().during("copies")?;
         self.stream.synchronize().during("kernels")
+    }
+
+    /// An event that orders streams, without a time.
+    pub(crate) fn event(&self) -> Result<CudaEvent> {
+        self.context.new_event(None).during("an event")
+    }
+
+    /// Lets `reader` copy from this card's memory without the host, if the cards are connected; true if they are, or are
+    /// one card.
+    pub(crate) fn lend_memory(&self, reader: &Self) -> Result<bool> {
+        if self.context.ordinal() == reader.context.ordinal() {
+            return Ok(true);
+        }
+        let what = "connecting cards";
+        let mut can = 0;
+        let mut pool = std::ptr::null_mut();
+        let access = CUmemAccessDesc {
+            location: CUmemLocation {
+                type_: CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE,
+                id: reader.context.cu_device(),
+            },
+            flags: CUmemAccess_flags::CU_MEM_ACCESS_FLAGS_PROT_READWRITE,
+        };
+        self.context.bind_to_thread().during(what)?;
+        // SAFETY: the driver is open, and all pointers are to variables of this function.
+        unsafe {
+            let (owner, reader) = (self.context.cu_device(), reader.context.cu_device());
+            cuDeviceCanAccessPeer(&mut can, reader, owner).result().during(what)?;
+            // Memory that is taken without a pool is copied by the host.
+            if can == 0 || !self.context.has_async_alloc() {
+                return Ok(false);
+            }
+            cuDeviceGetMemPool(&mut pool, owner).result().during(what)?;
+            cuMemPoolSetAccess(pool, &access, 1).result().during(what)?;
+        }
+        Ok(true)
     }
 
     /// Compiles our kernels for series, or reads them from the cache, and loads them; afterwards they are there.

@@ -22,11 +22,11 @@ pub enum Error {
         /// What to do.
         advice: &'static str,
     },
-    /// A card that this machine does not have.
-    #[error("cuda:{ordinal} is not there: this machine has {found}; choose another card, or device => 'cpu'")]
+    /// Cards that this machine does not have.
+    #[error("this machine has no {missing}: it has {found}; choose another card, or device => 'cpu'")]
     NoCard {
-        /// The number that was asked for.
-        ordinal: usize,
+        /// Those that were asked for.
+        missing: String,
         /// What there is.
         found: String,
     },
@@ -139,7 +139,7 @@ mod tests {
     fn what_is_missing_is_the_user_s_fault_and_a_failure_is_not() {
         let missing = Error::Library { library: "libcuda", advice: "install the driver" };
         assert!(missing.is_input());
-        assert!(Error::NoCard { ordinal: 3, found: "1 card".into() }.is_input());
+        assert!(Error::NoCard { missing: "cuda:3".into(), found: "1 card".into() }.is_input());
         assert!(!Error::failed("a copy", "broken").is_input());
     }
 

@@ -26,7 +26,7 @@ mod pinned;
 mod product;
 pub mod regression;
 
-pub use autoencoder::{Activation, Autoencoder, AutoencoderShape, Measured, Rates, Rule};
+pub use autoencoder::{Activation, Autoencoder, AutoencoderShape, Measured, Rates, Replicas, Rule};
 pub use card::Card;
 pub use conv1d::Conv1d;
 pub use cudarc;

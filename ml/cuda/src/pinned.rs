@@ -1,8 +1,11 @@
-//! Host memory that the card reads and writes by itself, while this process goes on.
+//! Host memory that cards read and write by themselves, while this process goes on.
 
 use crate::{Card, Result, error::During};
-use cudarc::driver::{CudaContext, result};
+use cudarc::driver::{CudaContext, result, sys};
 use std::{ffi::c_void, sync::Arc};
+
+/// Pinned for all cards, not only for the one that asks.
+const PORTABLE: u32 = sys::CU_MEMHOSTALLOC_PORTABLE;
 
 /// Float32 values that stay where they are in physical memory.
 #[derive(Debug)]
@@ -27,7 +30,7 @@ impl Pinned {
         card.context().bind_to_thread().during("pinned memory")?;
         // SAFETY: freed by drop alone, and filled before it is read.
         let pointer: *mut c_void =
-            unsafe { result::malloc_host(len * size_of::<f32>(), 0) }.during("pinned memory")?;
+            unsafe { result::malloc_host(len * size_of::<f32>(), PORTABLE) }.during("pinned memory")?;
         let pointer = pointer.cast::<f32>();
         // SAFETY: there is room for `len`.
         unsafe { pointer.write_bytes(0, len) };

@@ -1,4 +1,4 @@
-//! The training step of a convolutional autoencoder on one card.
+//! The training step of a convolutional autoencoder on one card, or on several at once ([`Replicas`]).
 //!
 //! ```text
 //!   minibatch i+1 ─copy stream─► slot ─┐
@@ -11,23 +11,29 @@
 
 mod buffers;
 mod edges;
+mod exchange;
 mod hidden;
 mod measured;
 mod pooling;
+mod replicas;
+mod rules;
 mod shape;
+mod shares;
 mod step;
 mod training;
 mod update;
 
 pub use measured::Measured;
+pub use replicas::Replicas;
+pub use rules::{Rates, Rule};
 pub use shape::{Activation, AutoencoderShape};
-pub use training::{Rates, Rule};
 
 use crate::{
     Card, Error, Precision, Result,
     memory::{Memory, Values, bytes_of, bytes_of_mut},
 };
 use buffers::Buffers;
+use exchange::Exchange;
 use shape::Places;
 use std::sync::Arc;
 use training::Slots;
@@ -51,6 +57,8 @@ pub struct Autoencoder {
     turned_encoder: Vec<usize>,
     turned_decoder: Vec<usize>,
     gradient: Memory,
+    /// What it needs to train with replicas on other cards, if there are some.
+    exchange: Option<Exchange>,
     rule: Option<Rule>,
     remembered: Vec<Memory>,
     /// Losses: of training since they were last read, of its last step; the same of passes outside of training.
@@ -61,9 +69,9 @@ pub struct Autoencoder {
 }
 
 impl Autoencoder {
-    /// An autoencoder for `samples` series at once, its parameters all zero. With a rule it can be trained on the card.
+    /// An autoencoder for `samples` series at once, its parameters all zero. [`Replicas`] can be trained.
     ///
-    /// Memory: about 1 MB a series at the paper's size in bf16, twice that in float32, and 24 bytes a parameter.
+    /// Memory: about 1 MB a series at the paper's size in bf16, twice that in float32, and 16 bytes a parameter.
     ///
     /// # Errors
     /// A shape that cannot be; a card without room for it.
@@ -72,7 +80,18 @@ impl Autoencoder {
         shape: &AutoencoderShape,
         precision: Precision,
         samples: usize,
+    ) -> Result<Self> {
+        Self::replica(card, shape, precision, samples, None, (0, 1))
+    }
+
+    /// Replica `number` of `replicas`, with the rule that it trains by.
+    fn replica(
+        card: Arc<Card>,
+        shape: &AutoencoderShape,
+        precision: Precision,
+        samples: usize,
         rule: Option<Rule>,
+        (number, replicas): (usize, usize),
     ) -> Result<Self> {
         shape.check()?;
         let samples = samples.max(1);
@@ -108,6 +127,8 @@ impl Autoencoder {
             Precision::Bf16 => Some(Memory::zeros(&card, Values::Bf16, places.total, "weights")?),
             Precision::F32 | Precision::Tf32 => None,
         };
+        let exchange =
+            (replicas > 1).then(|| Exchange::new(&card, number, replicas, places.total)).transpose()?;
         let remembered = (0..rule.map_or(0, Rule::vectors))
             .map(|_| float(places.total, "what the optimizer remembers"))
             .collect::<Result<_>>()?;
@@ -120,6 +141,7 @@ impl Autoencoder {
             turned_encoder,
             turned_decoder,
             gradient: float(places.total, "gradients")?,
+            exchange,
             rule,
             remembered,
             totals: Memory::zeros(&card, Values::F64, 4, "losses")?,
@@ -219,9 +241,14 @@ impl Autoencoder {
     /// # Errors
     /// Too many series; a card that fails.
     pub fn loss(&mut self, series: &[f32]) -> Result<f64> {
-        let (series, control) = self.place(series)?;
-        self.forward(series, control, 0)?;
+        self.ask_loss(series)?;
         self.last_loss()
+    }
+
+    /// Asks for a pass forward over `series`.
+    fn ask_loss(&mut self, series: &[f32]) -> Result<()> {
+        let (series, control) = self.place(series)?;
+        self.forward(series, control, 0)
     }
 
     /// The decoded series of `series` `[n, time_points]`, to `decoded`.
@@ -240,15 +267,26 @@ impl Autoencoder {
     /// # Errors
     /// As [`Self::loss`].
     pub fn gradient(&mut self, series: &[f32], gradient: &mut [f32]) -> Result<f64> {
-        self.check("a gradient", gradient.len())?;
+        self.ask_gradient(series)?;
+        self.last_gradient(gradient)
+    }
+
+    /// Asks for a pass forward and backward over `series`.
+    fn ask_gradient(&mut self, series: &[f32]) -> Result<()> {
         let (series, control) = self.place(series)?;
         self.forward(series, control, 0)?;
-        self.backward(series, control)?;
+        self.backward(series, control)
+    }
+
+    /// Loss and gradient of the pass that was asked for; waits for it.
+    fn last_gradient(&self, gradient: &mut [f32]) -> Result<f64> {
+        self.check("a gradient", gradient.len())?;
         let loss = self.last_loss()?;
         self.fetch(&self.gradient, gradient)?;
         Ok(loss)
     }
 
+    /// The loss of the pass that was asked for; waits for it.
     fn last_loss(&self) -> Result<f64> {
         self.gather_losses(2)?;
         let mut last = [0f64];

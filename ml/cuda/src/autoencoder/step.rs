@@ -134,6 +134,12 @@ impl Autoencoder {
 
     /// What [`Self::forward`] left → the flat gradient.
     pub(super) fn backward(&self, series: u64, control: u64) -> Result<()> {
+        self.backward_to_hidden(control)?;
+        self.backward_from_hidden(series, control)
+    }
+
+    /// What [`Self::forward`] left → parts of the decoder's gradients, and those of the hidden layers' weights.
+    pub(super) fn backward_to_hidden(&self, control: u64) -> Result<()> {
         let (b, card, last, places) = (&self.buffers, &*self.card, self.shape.layers() - 1, &self.places);
         let edge = self.edge();
         let (out, before, activation) = match last.checked_sub(1) {
@@ -177,7 +183,13 @@ impl Autoencoder {
             };
             unsafe { pooling.unpool_backward(card, addresses)? };
         }
-        self.hidden_backward(control)?;
+        self.hidden_backward(control)
+    }
+
+    /// What [`Self::backward_to_hidden`] left → the flat gradient.
+    pub(super) fn backward_from_hidden(&self, series: u64, control: u64) -> Result<()> {
+        let (b, card, last) = (&self.buffers, &*self.card, self.shape.layers() - 1);
+        let edge = self.edge();
         for i in (1..=last).rev() {
             let mirror = if i == last { b.decoded_top.at() } else { 0 };
             let dy = &b.encoder_gradients[i - 1];

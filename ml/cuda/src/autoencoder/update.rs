@@ -27,14 +27,18 @@ impl Autoencoder {
         unsafe { launch.run([1, 1, 1], [256, 1], 0) }
     }
 
-    /// One step of the rule, and the weights as the next products take them.
+    /// One step of the rule with the sum of all replicas' gradients, and the weights as the next products take them.
     pub(super) fn update(&self, control: u64) -> Result<()> {
         let Some(rule) = self.rule else { return Ok(()) };
+        let peers = self.exchange.as_ref().map_or((0, 0, 0), |e| (e.received(), e.before, e.peers));
         let memory = |i: usize| self.remembered.get(i).map_or(0, |m: &Memory| m.at(0));
         let launch = Launch::of(&self.card, "update")
             .int(rule as usize)
             .pointer(self.parameters.at(0))
             .pointer(self.gradient.at(0))
+            .pointer(peers.0)
+            .int(peers.1)
+            .int(peers.2)
             .pointer(memory(0))
             .pointer(memory(1))
             .pointer(self.narrow.as_ref().map_or(0, |m| m.at(0)))

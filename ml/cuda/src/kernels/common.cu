@@ -105,8 +105,8 @@ __device__ __forceinline__ float slope(int kind, float y) {
 
 // What changes from step to step; it comes with the minibatch.
 struct Control {
-    int samples;          // that count; the others bring nothing
-    float divisor;        // of the gradient: samples, or 1 for the sum
+    int samples;          // of this card that count; the others bring nothing
+    float divisor;        // of the gradient of all cards: their samples, or 1 for the sum; 0 if there are none
     float learning_rate;
     float epsilon;
     float momentum;

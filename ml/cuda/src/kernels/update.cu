@@ -53,16 +53,21 @@ extern "C" __global__ void gather_losses(const float* losses, int n, double* tot
     if (threadIdx.x == 0) total[0] += sums[0], total[1] = sums[0];
 }
 
+__device__ __forceinline__ void add(float4& sum, float4 v) { sum.x += v.x, sum.y += v.y, sum.z += v.z, sum.w += v.w; }
+
 // One step of a rule over n parameters (a multiple of 4): w with its gradient g and what the rule remembers; `copy`, if
-// there is one, gets the new w in bf16. 0 Adagrad, 1 SGD, 2 momentum, 3 Nesterov, 4 Adam.
-extern "C" __global__ void update(int rule, float* w, const float* g, float* first, float* second, bf16* copy, int n,
-                                  const Control* control) {
+// there is one, gets the new w in bf16. 0 Adagrad, 1 SGD, 2 momentum, 3 Nesterov, 4 Adam. The gradients of other replicas,
+// `count` runs of n, are added in the order of all: `before` of them come before g.
+extern "C" __global__ void update(int rule, float* w, const float* g, const float* others, int before, int count,
+                                  float* first, float* second, bf16* copy, int n, const Control* control) {
     Control c = *control;
-    if (c.samples == 0) return;
+    if (c.divisor == 0.f) return;
     int i = 4 * (blockIdx.x * blockDim.x + threadIdx.x);
     if (i >= n) return;
-    float4 w4 = *(float4*)(w + i), g4 = *(const float4*)(g + i);
-    float4 zero = make_float4(0.f, 0.f, 0.f, 0.f);
+    float4 w4 = *(float4*)(w + i), zero = make_float4(0.f, 0.f, 0.f, 0.f), g4 = zero;
+    for (int k = 0; k < before; k++) add(g4, *(const float4*)(others + (long long)k * n + i));
+    add(g4, *(const float4*)(g + i));
+    for (int k = before; k < count; k++) add(g4, *(const float4*)(others + (long long)k * n + i));
     float4 m4 = rule != 1 ? *(float4*)(first + i) : zero, v4 = rule == 4 ? *(float4*)(second + i) : zero;
     float *wv = &w4.x, *gv = &g4.x, *mv = &m4.x, *vv = &v4.x;
 #pragma unroll
