@@ -161,17 +161,24 @@ fn completions_and_the_manual_come_from_the_flags() {
 /// No machine has so many cards, and most that run this have none: what is missing is said, and it is the user's to mend.
 #[test]
 fn a_card_that_is_not_there_is_not_warmed_up_or_trained_on() {
-    let ended = voxelflow(["warm-up", "--device", "cuda:97"]).expect_code(2);
-    assert!(ended.stderr.contains("device => 'cpu'"), "{}", ended.stderr);
-    let ended = voxelflow(["warm-up", "--device", "tpu"]).expect_code(2);
-    assert!(ended.stderr.contains("cuda:0"), "{}", ended.stderr);
+    let wrong = [
+        ("cuda:97", "device => 'cpu'"),
+        ("cuda:97,98", "device => 'cpu'"),
+        ("cuda:1,1", "cuda:1 twice"),
+        ("cuda:0;1", "cuda:0,1 for both"),
+        ("tpu", "cuda:0"),
+    ];
+    for (device, said) in wrong {
+        let ended = voxelflow(["warm-up", "--device", device]).expect_code(2);
+        assert!(ended.stderr.contains(said), "{device}: {}", ended.stderr);
 
-    let text = format!(
-        "CREATE EXTERNAL TABLE bold STORED AS NIFTI LOCATION '{BOLD}' OPTIONS (mask 'none');
-         TRAIN MODEL dca USING dist_dca () ON bold WITH (device => 'cuda:97', epochs => 1);"
-    );
-    let out = tempfile::tempdir().unwrap();
-    let ended = run_text(&text, out.path()).expect_code(2);
-    assert!(ended.stderr.contains("device => 'cpu'"), "{}", ended.stderr);
-    assert!(!out.path().join("models/dca").exists());
+        let text = format!(
+            "CREATE EXTERNAL TABLE bold STORED AS NIFTI LOCATION '{BOLD}' OPTIONS (mask 'none');
+             TRAIN MODEL dca USING dist_dca () ON bold WITH (device => '{device}', epochs => 1);"
+        );
+        let out = tempfile::tempdir().unwrap();
+        let ended = run_text(&text, out.path()).expect_code(2);
+        assert!(ended.stderr.contains(said), "{device}: {}", ended.stderr);
+        assert!(!out.path().join("models/dca").exists());
+    }
 }

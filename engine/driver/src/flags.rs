@@ -338,7 +338,7 @@ pub struct InspectFlags {
 /// Flags of `warm-up`.
 #[derive(Debug, Args)]
 pub struct WarmUpFlags {
-    /// The card.
+    /// The card, or several: cuda:0,1.
     #[arg(long, default_value = "cuda:0")]
     pub device: String,
 }

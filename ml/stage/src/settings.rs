@@ -26,7 +26,7 @@ pub struct TrainSettings {
     pub checkpoint_steps: u64,
     /// Checkpoints that are kept, the newest; default 2.
     pub checkpoint_keep: usize,
-    /// `cpu` (default), or `cuda:0` and so on: a card of the machine that a rank is on.
+    /// `cpu` (default), or `cuda:0` and so on: a card of the machine that a rank is on; `cuda:0,1`: several of them.
     pub device: String,
     /// How exact a card's products are: `f32`, `tf32` or `bf16` (default: activations and factors in bfloat16; sums,
     /// parameters and what the optimizer remembers in float32). On the CPU all is float32.

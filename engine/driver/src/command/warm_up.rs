@@ -1,4 +1,4 @@
-//! `voxelflow warm-up --device cuda:0`: what a card needs before its first step, done beforehand.
+//! `voxelflow warm-up --device cuda:0`: what cards need before their first step, done beforehand.
 
 use crate::{Result, flags::WarmUpFlags};
 use std::time::Instant;
@@ -9,10 +9,11 @@ pub(super) fn warm_up(flags: &WarmUpFlags, json: bool) -> Result<()> {
     let seconds = begun.elapsed().as_secs_f64();
     let kernels = warmed.kernels.map(|folder| folder.display().to_string());
     if json {
-        println!("{}", serde_json::json!({ "card": warmed.card, "kernels": kernels, "seconds": seconds }));
+        println!("{}", serde_json::json!({ "cards": warmed.cards, "kernels": kernels, "seconds": seconds }));
     } else {
         let kept = kernels.map_or("nowhere: HOME is not set".to_owned(), |folder| folder);
-        println!("{} is ready after {seconds:.1} s; its kernels are kept in {kept}", warmed.card);
+        let (cards, are) = (warmed.cards.join(", "), if warmed.cards.len() > 1 { "are" } else { "is" });
+        println!("{cards} {are} ready after {seconds:.1} s; kernels are kept in {kept}");
     }
     Ok(())
 }

@@ -180,8 +180,9 @@ fn check_features(estimator: &dyn Estimator, request: &TrainRequest) -> Result<(
 }
 
 /// Settings that a training may be gone on with changed: none of them is part of what a sample does to the model.
-const MAY_CHANGE: [&str; 9] = [
+const MAY_CHANGE: [&str; 10] = [
     "ranks",
+    "device",
     "checkpoint_every",
     "checkpoint_steps",
     "checkpoint_keep",
@@ -259,7 +260,7 @@ impl TrainJob {
     }
 
     /// What distinguishes it from trainings that may go on from its checkpoints: these may have another number of
-    /// ranks, keep other checkpoints, and wait for longer or shorter.
+    /// ranks, compute elsewhere, keep other checkpoints, and wait for longer or shorter.
     pub(crate) fn lineage(&self) -> String {
         let mut settings = serde_json::to_value(&self.settings).unwrap_or_default();
         if let Some(settings) = settings.as_object_mut() {
@@ -299,7 +300,11 @@ impl fmt::Display for TrainJob {
             name(serde_json::to_value(sync.optimizer.optimizer)),
             self.column.name,
             self.column.time_points,
-        )
+        )?;
+        match self.settings.device.as_str() {
+            "cpu" => Ok(()),
+            cards => write!(f, " device={cards}"),
+        }
     }
 }
 

@@ -1,6 +1,6 @@
 //! The loss of a dist-DCA as the training loop sees it: by hand-written steps on the CPU and on cards, by burn elsewhere.
 
-use super::{Architecture, Measured, Network, on_card::OnCard, step::Step};
+use super::{Architecture, Measured, Network, on_card::OnCards, step::Step};
 use crate::{
     device::{Placement, placement},
     objective::{Objective, Resident},
@@ -25,7 +25,7 @@ pub struct DcaObjective {
 #[derive(Debug)]
 enum Place {
     Cpu(Box<Step<f32>>),
-    Card(Box<OnCard>),
+    Cards(Box<OnCards>),
     Device(Box<Graph>),
 }
 
@@ -51,7 +51,9 @@ impl DcaObjective {
         let on_cpu = Self::new(architecture, &Device::flex());
         let place = match placement(&settings.device)? {
             Placement::Cpu => on_cpu.place,
-            Placement::Card(ordinal) => Place::Card(Box::new(OnCard::new(architecture, ordinal, settings)?)),
+            Placement::Cards(ordinals) => {
+                Place::Cards(Box::new(OnCards::new(architecture, &ordinals, settings)?))
+            }
         };
         Ok(Self { place, ..on_cpu })
     }
@@ -60,7 +62,7 @@ impl DcaObjective {
     pub fn phases(&self) -> Vec<Measured> {
         match &self.place {
             Place::Cpu(step) => step.phases(),
-            Place::Card(_) | Place::Device(_) => Vec::new(),
+            Place::Cards(_) | Place::Device(_) => Vec::new(),
         }
     }
 }
@@ -79,7 +81,7 @@ impl Objective for DcaObjective {
         self.layout.check(gradient.len(), "gradient")?;
         match &mut self.place {
             Place::Cpu(step) => Ok(step.gradient(parameters, series, gradient)),
-            Place::Card(card) => card.gradient(parameters, series, gradient),
+            Place::Cards(cards) => cards.gradient(parameters, series, gradient),
             Place::Device(graph) => graph.gradient(parameters, series, gradient),
         }
     }
@@ -88,14 +90,14 @@ impl Objective for DcaObjective {
         self.layout.check(parameters.len(), "flat vector")?;
         match &mut self.place {
             Place::Cpu(step) => Ok(step.loss(parameters, series)),
-            Place::Card(card) => card.loss(parameters, series),
+            Place::Cards(cards) => cards.loss(parameters, series),
             Place::Device(graph) => graph.loss(parameters, series),
         }
     }
 
     fn resident(&mut self) -> Option<&mut dyn Resident> {
         match &mut self.place {
-            Place::Card(card) => Some(card.as_mut()),
+            Place::Cards(cards) => Some(cards.as_mut()),
             Place::Cpu(_) | Place::Device(_) => None,
         }
     }

@@ -1,35 +1,34 @@
-//! The loss of a dist-DCA on a card: for any gang with vectors of the host, and resident for a rank without peers.
+//! The loss of a dist-DCA on a rank's cards: for any gang with vectors of the host, and resident for a rank without peers.
 
 use super::Architecture;
 use crate::{device::card_failed, layers::Activation, objective::Resident};
-use std::sync::Arc;
-use voxelflow_cuda::{Autoencoder, AutoencoderShape, Card, Precision, Rates, Rule};
+use voxelflow_cuda::{AutoencoderShape, Card, Precision, Rates, Replicas, Rule};
 use voxelflow_stage::{Error, Result, TrainSettings};
 use voxelflow_sync::{Optimizer, OptimizerKind, OptimizerSettings, OptimizerState, Reduction};
 
 /// Series at once, at least: validation goes in pieces of so many.
 const SERIES: usize = 256;
 
-/// An autoencoder on a card, and the settings that its steps take.
+/// An autoencoder on one card or several, and the settings that its steps take.
 #[derive(Debug)]
-pub(super) struct OnCard {
-    model: Autoencoder,
+pub(super) struct OnCards {
+    model: Replicas,
     minibatch: usize,
     optimizer: OptimizerSettings,
     steps: u64,
 }
 
-impl OnCard {
-    /// Opens card `ordinal` and makes room for the settings' minibatch.
-    pub fn new(architecture: &Architecture, ordinal: usize, settings: &TrainSettings) -> Result<Self> {
+impl OnCards {
+    /// Opens the cards `ordinals` and makes room for the settings' minibatch.
+    pub fn new(architecture: &Architecture, ordinals: &[usize], settings: &TrainSettings) -> Result<Self> {
         let name = settings.precision.as_deref().unwrap_or(Precision::default().name());
         let precision = Precision::ALL.into_iter().find(|(known, _)| *known == name);
         let precision = precision.map_or_else(Precision::default, |(_, precision)| precision);
-        let card = Arc::new(Card::open(ordinal).map_err(card_failed)?);
+        let cards = Card::open_all(ordinals).map_err(card_failed)?;
         let minibatch = settings.minibatch.max(1);
         let optimizer = settings.sync.optimizer.clone();
         let rule = Some(rule(optimizer.optimizer));
-        let model = Autoencoder::new(card, &shape(architecture), precision, minibatch.max(SERIES), rule);
+        let model = Replicas::new(&cards, &shape(architecture), precision, minibatch.max(SERIES), rule);
         Ok(Self { model: model.map_err(card_failed)?, minibatch, optimizer, steps: 0 })
     }
 
@@ -56,7 +55,7 @@ impl OnCard {
     }
 }
 
-impl Resident for OnCard {
+impl Resident for OnCards {
     fn load(&mut self, parameters: &[f32], optimizer: Option<&OptimizerState>) -> Result<()> {
         self.model.set_parameters(parameters).map_err(card_failed)?;
         let fresh = Optimizer::new(self.optimizer.clone(), parameters.len()).state();
@@ -171,10 +170,11 @@ mod tests {
     }
 
     #[test]
-    fn a_machine_without_the_card_refuses_the_setting() {
+    fn a_machine_without_the_cards_refuses_the_setting() {
         let architecture = DistDcaConfig::default().architecture(284).unwrap();
-        let settings = TrainSettings { device: "cuda:93".into(), ..TrainSettings::default() };
-        let e = OnCard::new(&architecture, 93, &settings).unwrap_err();
-        assert!(e.is_input() && e.option() == Some("device"), "{e}");
+        for ordinals in [&[93][..], &[0, 93]] {
+            let e = OnCards::new(&architecture, ordinals, &TrainSettings::default()).unwrap_err();
+            assert!(e.is_input() && e.option() == Some("device"), "{e}");
+        }
     }
 }
