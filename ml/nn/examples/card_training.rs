@@ -1,10 +1,11 @@
-//! Does training on this machine's card give what training on the CPU gives, and how fast is the whole loop?
+//! Does training on this machine's cards give what training on the CPU gives, and how fast is the whole loop?
 //!
 //! usage: `cargo run -p voxelflow-nn --example card_training -- …`
-//! - `same`: a small autoencoder on the CPU, on the card with its parameters resident there, and on the card with vectors of
-//!   the host (as ranks with peers train); then 2 epochs of it resumed from a checkpoint after one. Exits with 1 if they
-//!   differ.
-//! - `speed ROWS EPOCHS MINIBATCH [PRECISION]`: series/s of the paper's size, rows in memory, every minibatch drawn from all.
+//! - `same [DEVICE]`: a small autoencoder on the CPU, on the device (`cuda:0`, or `cuda:0,1`) with its parameters resident
+//!   there, and there with vectors of the host (as ranks with peers train); then 2 epochs of it resumed there and on
+//!   `cuda:0` from a checkpoint after one. Exits with 1 if they differ.
+//! - `speed ROWS EPOCHS MINIBATCH [PRECISION [DEVICE]]`: series/s of the paper's size, rows in memory, every minibatch drawn
+//!   from all.
 
 #![allow(clippy::unwrap_used)] // a program of ours
 
@@ -19,9 +20,10 @@ fn main() {
     match arguments.first().map(String::as_str) {
         Some("speed") => {
             let (rows, epochs) = (number(1).unwrap_or(100_000), number(2).unwrap_or(2));
-            speed(rows, epochs as u64, number(3).unwrap_or(1600), arguments.get(4).cloned());
+            let device = arguments.get(5).map_or("cuda:0", String::as_str);
+            speed(rows, epochs as u64, number(3).unwrap_or(1600), arguments.get(4).cloned(), device);
         }
-        _ => same(),
+        _ => same(arguments.get(1).map_or("cuda:0", String::as_str)),
     }
 }
 
@@ -53,7 +55,7 @@ fn fit(
     estimator.fit(feed, Some(&mut validation), &mut gang).unwrap()
 }
 
-fn same() {
+fn same(device: &str) {
     let config = DistDcaConfig {
         hidden: Some(8),
         filters: vec![8, 16],
@@ -64,19 +66,29 @@ fn same() {
     let mut rows = feed(1000, 40);
     let mut settings = TrainSettings { minibatch: 64, epochs: 2, ..TrainSettings::default() };
     let on_cpu = fit(&config, &settings, &mut rows, None);
-    settings.device = "cuda:0".into();
+    settings.device = device.into();
     settings.precision = Some("f32".into());
     let resident = fit(&config, &settings, &mut rows, None);
     // One rank that may drift from nobody is the same training, by vectors of the host.
     let mut by_vectors = settings.clone();
     by_vectors.sync.consistency = Consistency::Async;
     let by_vectors = fit(&config, &by_vectors, &mut rows, None);
-    let folder = tempfile::tempdir().unwrap();
-    fit(&config, &TrainSettings { epochs: 1, ..settings.clone() }, &mut rows, Some(folder.path()));
-    let resumed = fit(&config, &settings, &mut rows, Some(folder.path()));
+    let mut stopped_and_resumed = |device: &str| {
+        let folder = tempfile::tempdir().unwrap();
+        fit(&config, &TrainSettings { epochs: 1, ..settings.clone() }, &mut rows, Some(folder.path()));
+        let elsewhere = TrainSettings { device: device.into(), ..settings.clone() };
+        fit(&config, &elsewhere, &mut rows, Some(folder.path()))
+    };
+    let (resumed, resumed_on_one) = (stopped_and_resumed(device), stopped_and_resumed("cuda:0"));
 
     let mut failed = false;
-    for (name, other) in [("resident", &resident), ("by vectors", &by_vectors), ("resumed", &resumed)] {
+    let others = [
+        ("resident", &resident),
+        ("by vectors", &by_vectors),
+        ("resumed", &resumed),
+        ("resumed on cuda:0", &resumed_on_one),
+    ];
+    for (name, other) in others {
         let (steps, expected) = (&other.history.steps, &on_cpu.history.steps);
         let apart = |a: f64, b: f64| (a - b).abs() / b;
         let worst = steps.iter().zip(expected).map(|(a, b)| apart(a.loss, b.loss)).fold(0.0, f64::max);
@@ -99,10 +111,10 @@ fn same() {
     std::process::exit(i32::from(failed));
 }
 
-fn speed(rows: usize, epochs: u64, minibatch: usize, precision: Option<String>) {
+fn speed(rows: usize, epochs: u64, minibatch: usize, precision: Option<String>, device: &str) {
     let mut rows = feed(rows, 284);
     let settings =
-        TrainSettings { minibatch, epochs, device: "cuda:0".into(), precision, ..TrainSettings::default() };
+        TrainSettings { minibatch, epochs, device: device.into(), precision, ..TrainSettings::default() };
     let clock = Instant::now();
     let fitted = fit(&DistDcaConfig::default(), &settings, &mut rows, None);
     let whole = clock.elapsed().as_secs_f64();
