@@ -1,14 +1,16 @@
 """The paper's baselines kept runnable: ridge by scikit-learn with threads, MOR and B-MOR under dask, beside ours.
 
-    cargo build --workspace --example ridge_speed
-    python integration-tests/bench/ridge_baselines.py target/debug/examples/ridge_speed --shape threads
-    python integration-tests/bench/ridge_baselines.py target/debug/examples/ridge_speed --shape ranks
+    cargo build --workspace --bins --examples
+    python integration-tests/bench/ridge_baselines.py target/debug --shape threads
+    python integration-tests/bench/ridge_baselines.py target/debug --shape ranks
 
 One process of scikit-learn and ours with 1, 2, … threads (the paper's Fig. 6 and 7); MOR (`MultiOutputRegressor`: a
 decomposition a target) and B-MOR (a `RidgeCV` for each batch of targets, as many batches as ranks) on 1, 2, … ranks of
-1, 2, … threads, by joblib's dask backend over processes of a `LocalCluster` (Fig. 9 and 10). Every line has the time,
+1, 2, … threads, by joblib's dask backend over processes of a `LocalCluster` (Fig. 9 and 10), beside the statement
+`TRAIN MODEL … USING ridge_cv` on as many executors, as it is and with `baseline => 'b_mor'` and `'mor'`. Every line has
+the time (of a statement: that of its slowest rank), the processors' time,
 the speed-up against one thread of scikit-learn in one process, and against the fastest single process, and the
-processors' time: what B-MOR repeats shows there. Leave-one-out over the paper's penalties, 64-bit floats.
+share of the rank that did least: what B-MOR repeats shows there. Leave-one-out over the paper's penalties, 64-bit floats.
 
 `measure_baseline(folder, sizes, tool, ranks, threads)` is one line, for programs that set other runs beside it. Needs
 scikit-learn 1.9.1, dask and distributed 2026.8.0. `--samples`, `--features`, `--targets` and `--mor-targets` change the
@@ -24,6 +26,7 @@ import tempfile
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
+import ridge_ranks
 from ridge import ALPHAS, make
 
 
@@ -105,9 +108,20 @@ def measure_ours(program, folder, sizes, threads):
     return {"seconds": float(lines["seconds"].split()[0]), "cpu_seconds": cpu}
 
 
+def measure_stage(program, folder, ranks, threads, baseline, targets):
+    """The statement on `ranks` executors, over the same numbers in 32 bits, products in 64."""
+    options = ", precision => 'f64'" + (f", baseline => '{baseline}'" if baseline else "")
+    name = f"{baseline}-{ranks}-{threads}"
+    environment = threads_environment(threads)
+    _, report = ridge_ranks.fit(program, folder, name, ranks, "'loo'", options, targets, environment)
+    cpu = [rank["cpu_seconds"] for rank in report["ranks"]]
+    seconds = max(rank["seconds"] for rank in report["ranks"])
+    return {"seconds": seconds, "cpu_seconds": sum(cpu), "least": min(cpu) / sum(cpu)}
+
+
 def main():
     parser = argparse.ArgumentParser()
-    parser.add_argument("program")
+    parser.add_argument("binaries", type=Path, help="the folder of voxelflow and examples/ridge_speed")
     parser.add_argument("--shape", choices=["threads", "ranks"], default="ranks")
     parser.add_argument("--samples", type=int, default=4000)
     parser.add_argument("--features", type=int, default=1024)
@@ -128,6 +142,10 @@ def main():
         import numpy as np
 
         make(folder, *sizes, np.float64)
+        if arguments.shape == "ranks":
+            x, y = load(folder, *sizes)
+            blocks = np.array_split(y.astype(np.float32), max(1, sizes[2] // 1000), axis=1)
+            ridge_ranks.write(folder, x.astype(np.float32), blocks)
         one = {}
         for t in threads:
             one[t] = measure_baseline(folder, sizes, "scikit-learn", 1, t)
@@ -136,7 +154,7 @@ def main():
 
         def line(tool, ranks, threads, found, note=""):
             print(
-                f"  {tool:<13} {ranks} ranks x {threads} threads {found['seconds']:9.2f} s, processors "
+                f"  {tool:<16} {ranks} ranks x {threads} threads {found['seconds']:9.2f} s, processors "
                 f"{found['cpu_seconds']:9.2f} s; {first / found['seconds']:6.2f} times one thread, "
                 f"{fastest / found['seconds']:6.2f} times the fastest single process{note}",
                 flush=True,
@@ -145,17 +163,28 @@ def main():
         for t in threads:
             line("scikit-learn", 1, t, one[t])
         for t in threads:
-            line("voxelflow", 1, t, measure_ours(arguments.program, folder, sizes, t))
+            line("voxelflow", 1, t, measure_ours(arguments.binaries / "examples" / "ridge_speed", folder, sizes, t))
         if arguments.shape == "ranks":
-            for r in ranks:
-                for t in threads:
-                    line("B-MOR", r, t, measure_baseline(folder, sizes, "b-mor", r, t))
             few = arguments.mor_targets
+            stage = lambda r, t, baseline, targets=None: measure_stage(
+                arguments.binaries / "voxelflow", folder, r, t, baseline, targets
+            )
+            shared = lambda found: f", each rank at least {100 * found['least']:.0f} % of it"
+            scaled = lambda found: {key: found[key] * sizes[2] / few for key in ("seconds", "cpu_seconds")}
+            told = lambda found: f" (from {few} targets in {found['seconds']:.2f} s)"
             for r in ranks:
                 for t in threads:
+                    found = stage(r, t, None)
+                    line("voxelflow", r, t, found, shared(found))
+                    found = stage(r, t, "b_mor")
+                    line("voxelflow, B-MOR", r, t, found, shared(found))
+                    line("B-MOR", r, t, measure_baseline(folder, sizes, "b-mor", r, t))
+            for r in ranks:
+                for t in threads:
+                    found = stage(r, t, "mor", few)
+                    line("voxelflow, MOR", r, t, scaled(found), told(found))
                     found = measure_baseline(folder, [*sizes[:2], few], "mor", r, t)
-                    scaled = {key: value * sizes[2] / few for key, value in found.items()}
-                    line("MOR", r, t, scaled, f" (from {few} targets in {found['seconds']:.2f} s)")
+                    line("MOR", r, t, scaled(found), told(found))
         print(f"load afterwards {os.getloadavg()[0]:.1f}")
 
 

@@ -6,8 +6,8 @@
 8000, 2048 and 20000 samples, features and targets in four runs, and leave-one-out, without more. Prints the CPU time
 of every rank while it fits (user and system, of its process), the ratio of the totals, and how far
 the models lie apart. No product and no decomposition of the features alone is computed twice, so the total of four
-ranks should be near that of one; models fitted in batches of targets that each decompose the features again (B-MOR)
-would come near four times their part of it: that part is printed too, from a second fit of few targets. Needs numpy
+ranks should be near that of one; the same model with `baseline => 'b_mor'`, where each rank decomposes the features for
+its batch of targets, stands beside it. Needs numpy
 and pyarrow. Ranks have RAYON_NUM_THREADS threads, or as many as the machine has cores: with fewer, one rank alone has
 caches, memory and clock to itself and needs less CPU time for the same work, whatever ranks share.
 """
@@ -32,41 +32,58 @@ def lists(values):
     return pa.FixedSizeListArray.from_arrays(pa.array(values.ravel()), values.shape[1])
 
 
-def make(folder, samples, features, targets):
-    rng = np.random.default_rng(7)
-    points = samples // RUNS
-    x = rng.standard_normal((points * RUNS, features), dtype=np.float32)
+def write(folder, x, blocks):
+    """Features `[samples, features]` and blocks `[samples, targets]` as Parquet, in RUNS runs."""
+    points = len(x) // RUNS
     runs = np.repeat([str(run) for run in range(RUNS)], points)
     trs = np.tile(np.arange(points), RUNS)
-    pq.write_table(pa.table({"run": runs, "tr": trs, "x": lists(x)}), folder / "stimuli.parquet")
+    pq.write_table(pa.table({"run": runs, "tr": trs, "x": lists(x[: points * RUNS])}), folder / "stimuli.parquet")
     (folder / "series").mkdir()
-    for first in range(0, targets, 1000):
-        count = min(1000, targets - first)
-        y = x @ (rng.standard_normal((features, count), dtype=np.float32) * 0.1)
-        y += rng.standard_normal(y.shape, dtype=np.float32) * 2
+    first = 0
+    for y in blocks:
+        count = y.shape[1]
         voxels = np.arange(first, first + count, dtype=np.uint32)
         for run in range(RUNS):
             own = np.ascontiguousarray(y[run * points : (run + 1) * points].T)
             table = pa.table({"run": [str(run)] * count, "voxel": voxels, "series": lists(own)})
             pq.write_table(table, folder / "series" / f"{first}-{run}.parquet")
+        first += count
 
 
-def fit(program, folder, name, ranks, cv, few):
-    where = "WHERE voxel < 64" if few else ""
+def make(folder, samples, features, targets):
+    rng = np.random.default_rng(7)
+    x = rng.standard_normal((samples // RUNS * RUNS, features), dtype=np.float32)
+
+    def block(count):
+        y = x @ (rng.standard_normal((features, count), dtype=np.float32) * 0.1)
+        return y + rng.standard_normal(y.shape, dtype=np.float32) * 2
+
+    write(folder, x, (block(min(1000, targets - first)) for first in range(0, targets, 1000)))
+
+
+def fit(program, folder, name, ranks, cv="'loo'", options="", targets=None, environment=None):
+    """The statement on `ranks` executors: its wall time, and what its ranks say (`ridge.json`)."""
+    where = f"WHERE voxel < {targets}" if targets else ""
     text = (
-        f"TRAIN MODEL enc USING ridge_cv (alphas => {ALPHAS}, cv => {cv}) ON (SELECT * FROM '{folder}/series/' {where}) "
+        f"TRAIN MODEL enc USING ridge_cv (alphas => {ALPHAS}, cv => {cv}{options}) "
+        f"ON (SELECT * FROM '{folder}/series/' {where}) "
         f"FEATURES (SELECT * FROM '{folder}/stimuli.parquet') WITH (ranks => {ranks});"
     )
     (folder / "enc.vf").write_text(text)
-    out = folder / name
-    command = [program, "run", folder / "enc.vf", "--out", out, "--executors", str(ranks), "--slots", "1"]
+    command = [program, "run", folder / "enc.vf", "--out", folder / name, "--executors", str(ranks), "--slots", "1"]
     clock = time.perf_counter()
-    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-    subprocess.run([str(c) for c in command], check=True, **quiet)
+    done = subprocess.run([str(c) for c in command], capture_output=True, text=True, env=environment)
+    if done.returncode:
+        sys.exit(f"{name}: {done.stderr}")
     seconds = time.perf_counter() - clock
-    report = json.loads((out / "models/enc/ridge.json").read_text())
+    return seconds, json.loads((folder / name / "models/enc/ridge.json").read_text())
+
+
+def tell(title, found):
+    """Prints a fit; gives the processors' time of all ranks."""
+    seconds, report = found
     cpu = [rank["cpu_seconds"] for rank in report["ranks"]]
-    print(f"{ranks} rank(s){', 64 targets' if few else ''}: alpha {report['alpha']}, statement {seconds:.1f} s")
+    print(f"{title}: alpha {report['alpha']}, statement {seconds:.1f} s")
     for rank in report["ranks"]:
         share = 100 * rank["cpu_seconds"] / max(sum(cpu), 1e-9)
         print(
@@ -92,13 +109,13 @@ def main():
         folder = Path(folder)
         make(folder, *sizes)
         print(f"samples, features, targets {sizes}, cv => {cv}")
-        one = fit(program, folder, "one", 1, cv, False)
-        four = fit(program, folder, "four", 4, cv, False)
-        fixed = fit(program, folder, "few", 1, cv, True)
+        one = tell("1 rank", fit(program, folder, "one", 1, cv))
+        four = tell("4 ranks", fit(program, folder, "four", 4, cv))
+        batches = tell("4 ranks, B-MOR", fit(program, folder, "batches", 4, cv, ", baseline => 'b_mor'"))
         a, b = coefficients(folder, "one"), coefficients(folder, "four")
         print(f"coefficients differ by at most {np.abs(a - b).max() / np.abs(a).max():.1e} of the largest")
-        print(f"CPU time of four ranks / of one: {four / one:.3f}")
-        print(f"if each of four decomposed anew (B-MOR): {(one + 3 * fixed) / one:.2f}")
+        print(f"CPU time of four ranks / of one: {four / one:.3f}; of B-MOR on four / of one: {batches / one:.3f}")
 
 
-main()
+if __name__ == "__main__":
+    main()

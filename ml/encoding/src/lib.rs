@@ -18,10 +18,11 @@ mod ranks;
 mod shares;
 mod targets;
 mod tensor_file;
+mod work;
 
 pub use estimator::{RidgeCvEstimator, RidgeCvKind};
 pub use model::FittedRidgeCv;
-pub use options::{CvChoice, EncodingOptions, Permutation, Precision};
+pub use options::{Baseline, CvChoice, EncodingOptions, Permutation, Precision};
 
 use std::sync::Arc;
 use voxelflow_stage::StageKind;

@@ -42,6 +42,10 @@ pub struct EncodingOptions {
     pub precision: Precision,
     /// Targets that a rank holds at once.
     pub block: usize,
+    /// `'mor'` or `'b_mor'`: every target, or every rank's batch of targets, is a model of its own, with penalties of its
+    /// own and the features decomposed anew. The work of the ranks adds up to more, and nothing else is better: for
+    /// comparison.
+    pub baseline: Option<Baseline>,
     /// Rearrangements of the predictions of the held-out samples that r is tested against; 0: none. The seed is that of
     /// `WITH`.
     pub permutations: usize,
@@ -49,6 +53,16 @@ pub struct EncodingOptions {
     pub permutation: Permutation,
     /// Samples of a block, or the least of a shift.
     pub permutation_length: usize,
+}
+
+/// How targets are fitted where the work on the features is repeated: what others do, for comparison.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Baseline {
+    /// A model for every target, as scikit-learn's `MultiOutputRegressor`.
+    Mor,
+    /// A model for every rank's batch of targets: batch multi-output regression.
+    BMor,
 }
 
 /// How samples are rearranged.
@@ -75,6 +89,7 @@ impl Default for EncodingOptions {
             delays: Vec::new(),
             precision: Precision::F32,
             block: 1024,
+            baseline: None,
             permutations: 0,
             permutation: Permutation::default(),
             permutation_length: 10,

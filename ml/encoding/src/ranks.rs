@@ -3,21 +3,20 @@
 use crate::{
     FittedRidgeCv,
     delays::delayed,
-    message::{Number, pack, unpack},
-    options::{CvChoice, EncodingOptions, STAGE, of_ridge},
-    shares::Costs,
+    message::Number,
+    options::{EncodingOptions, STAGE, of_ridge},
     targets::Share,
     tensor_file::{TensorFile, WITHOUT_TEST},
+    work::{Features, MeanScores, Work, chosen},
 };
 use faer::Mat;
 use serde::{Deserialize, Serialize};
 use std::{fs::File, path::Path, time::Instant};
 use voxelflow_ridge::{
-    Coefficients, Decomposition, NullResult, NullTest, Prepared, RidgeCv, RidgeFit, Score, false_discovery,
-    predict, target_scores,
+    Coefficients, NullResult, NullTest, RidgeCv, RidgeFit, Score, false_discovery, predict, target_scores,
 };
 use voxelflow_stage::{EpochRecord, Error, Explained, Fitted, Gang, History, Result};
-use voxelflow_sync::{Communicator, CommunicatorExt, Element, Rank, ReduceOp, Start, equal_ranges};
+use voxelflow_sync::{Communicator, CommunicatorExt, Element, ReduceOp, Start, equal_ranges};
 
 /// What one rank has done, for people: `ridge.json` of the model's folder.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
@@ -95,23 +94,12 @@ pub(crate) fn fit<T: Number>(
 
     let Explained { series, features, samples } = train;
     let x = delayed::<T>(features, samples, &options.delays)?;
-    let prepared = Prepared::new(x.as_ref(), options.settings(samples)?).map_err(of_ridge)?;
-    drop(x);
-    let [n_samples, n_features] = prepared.shape();
-    let count = options.alphas.len();
-    let alphas = equal_ranges(count, world);
-    let without = !options.alpha_per_target
-        && options.scoring != Score::Pearson
-        && options.choice()? == CvChoice::LeaveOneOut;
-    let shares = Costs::of(&prepared, count, without).shares(samples.targets(), world, &alphas);
-    let decompositions = (0..prepared.decompositions()).filter(|number| number % world == rank).count();
-    let ridge = decomposed(prepared, c)?;
-
-    let share = shares.get(rank).cloned().unwrap_or_default();
-    let first = share.start;
-    let targets = share.len();
-    let mut own = Share { series, samples, share, cancelled, failed: None, variance: 0.0 };
-    let (fit, mean_scores) = chosen(&ridge, &mut own, &alphas, c)?;
+    let (n_samples, n_features) = (x.nrows(), x.ncols());
+    let alphas = equal_ranges(options.alphas.len(), world);
+    let work = match options.baseline {
+        None => Work::shared(options, x, samples, &alphas, c)?,
+        Some(baseline) => Work::repeated(baseline, options, x, samples, c)?,
+    };
 
     let tested = options.permutations > 0;
     let file = TensorFile::new::<T>(&folder, [samples.targets(), n_features], tested);
@@ -120,7 +108,6 @@ pub(crate) fn fit<T: Number>(
     }
     c.barrier()?;
     let opened = file.open()?;
-    let mut out = Output { file: &file, opened, first, fit: &fit };
     let mut held_out = match validation {
         Some(explained) => Some(HeldOut::<T>::of(explained, options, settings.seed)?),
         None if tested => {
@@ -130,38 +117,59 @@ pub(crate) fn fit<T: Number>(
         }
         None => None,
     };
-    let mut totals = Totals { unfit: fit.unfit.len() as f64, ..Totals::default() };
-    let mut failed = None;
-    let fitted = ridge.fit(&fit, &mut own, |block| {
-        if let Err(e) = out.take(&block, held_out.as_mut(), &mut totals) {
-            let reason = e.to_string();
-            failed = Some(e);
-            return Err(voxelflow_ridge::Error::Targets {
-                from: block.range.start,
-                to: block.range.end,
-                reason,
-            });
+    let (first, targets) = (work.share.start, work.share.len());
+    let mut totals = Totals::default();
+    let mut mean_scores = MeanScores::new(options.alphas.len());
+    for piece in work.pieces() {
+        let own =
+            &mut Share { series, samples, share: piece.clone(), cancelled, failed: None, variance: 0.0 };
+        let alone;
+        let (ridge, fit) = match &work.features {
+            Features::Decomposed(ridge) => (ridge, chosen(ridge, own, &alphas, c)?),
+            Features::Each(x, settings) => {
+                alone = RidgeCv::new(x.as_ref(), settings.clone()).map_err(of_ridge)?;
+                (&alone, alone.choose(own).map_err(|e| own.cause(e))?)
+            }
+        };
+        mean_scores.add(&fit);
+        totals.unfit += fit.unfit.len() as f64;
+        let out = Output { file: &file, opened: &opened, first: piece.start, fit: &fit };
+        let mut failed = None;
+        let fitted = ridge.fit(&fit, own, |block| {
+            if let Err(e) = out.take(&block, held_out.as_mut(), &mut totals) {
+                let reason = e.to_string();
+                failed = Some(e);
+                return Err(voxelflow_ridge::Error::Targets {
+                    from: block.range.start,
+                    to: block.range.end,
+                    reason,
+                });
+            }
+            Ok(())
+        });
+        if let Err(e) = fitted {
+            return Err(failed.unwrap_or_else(|| own.cause(e)));
         }
-        Ok(())
-    });
-    if let Err(e) = fitted {
-        return Err(failed.unwrap_or_else(|| own.cause(e)));
+        totals.variance += own.variance;
     }
+    let mean_scores = match options.baseline {
+        None => mean_scores.of_all,
+        Some(_) => mean_scores.over_ranks(c)?,
+    };
     if let Some(test) = held_out.as_mut().and_then(|held_out| held_out.test.take()) {
         for (column, values) in tested_targets(test, c)?.iter().enumerate() {
-            file.write_column(&out.opened, WITHOUT_TEST + column, first, values)?;
+            file.write_column(&opened, WITHOUT_TEST + column, first, values)?;
         }
     }
-    out.opened
+    opened
         .sync_all()
         .map_err(|e| Error::Rows { path: folder.display().to_string(), reason: e.to_string() })?;
-    totals.variance = own.variance;
     let totals = totals.summed(c)?;
 
     let report = RankReport {
         rank,
         targets,
-        decompositions,
+        decompositions: work.decompositions,
         cpu_seconds: cpu_seconds() - cpu,
         seconds: clock.elapsed().as_secs_f64(),
     };
@@ -181,13 +189,14 @@ pub(crate) fn fit<T: Number>(
             Score::R2 | Score::Pearson => 1.0,
         },
         epochs: vec![epoch],
-        samples_per_rank: shares.iter().map(|share| (share.len() * samples.runs.len()) as u64).collect(),
+        samples_per_rank: work.targets_per_rank.iter().map(|n| (n * samples.runs.len()) as u64).collect(),
         ..History::default()
     };
     if rank == 0 {
         let ranks = reports.iter().filter_map(|bytes| serde_json::from_slice(bytes).ok()).collect();
         let at = mean_scores.iter().position(|score| *score == best);
-        let alpha = at.and_then(|at| options.alphas.get(at).copied()).filter(|_| !options.alpha_per_target);
+        let one = !options.alpha_per_target && options.baseline.is_none();
+        let alpha = at.and_then(|at| options.alphas.get(at).copied()).filter(|_| one);
         let report = FitReport {
             n_samples,
             n_features,
@@ -227,76 +236,18 @@ fn loss_of(scoring: Score, score: f64) -> f64 {
     }
 }
 
-/// The Gram matrix of shares of the samples, then the decompositions, one after the other on the next rank.
-fn decomposed<T: Number>(prepared: Prepared<T>, c: &mut dyn Communicator) -> Result<RidgeCv<T>> {
-    let (rank, world) = (c.rank().0, c.world());
-    let [n, p] = prepared.shape();
-    let gram = if prepared.needs_gram() {
-        let rows = equal_ranges(n, world).get(rank).cloned().unwrap_or(n..n);
-        let own = prepared.gram(rows);
-        let mut flat: Vec<f64> = own.col_iter().flat_map(|column| column.iter().copied()).collect();
-        if prepared.decompositions() == 1 {
-            // One rank needs it.
-            c.reduce(Rank(0), ReduceOp::Sum, &mut flat)?;
-        } else {
-            c.all_reduce(ReduceOp::Sum, &mut flat)?;
-        }
-        Some(Mat::from_fn(p, p, |i, j| flat[j * p + i]))
-    } else {
-        None
-    };
-    let count = prepared.decompositions();
-    let mut own = Vec::new();
-    for number in (rank..count).step_by(world) {
-        own.push(prepared.decompose(number, gram.as_ref()).map_err(of_ridge)?);
-    }
-    drop(gram);
-    let mut own = own.into_iter();
-    let mut all: Vec<Decomposition<T>> = Vec::with_capacity(count);
-    for number in 0..count {
-        let root = number % world;
-        if world == 1 {
-            all.extend(own.next());
-            continue;
-        }
-        let packed = if root == rank { own.next().map(pack).unwrap_or_default() } else { Vec::new() };
-        all.push(unpack(&c.broadcast_bytes(Rank(root), packed)?)?);
-    }
-    prepared.with(all).map_err(of_ridge)
-}
-
-/// The penalties: what shares of the targets say, summed, and the scores of penalties dealt out.
-fn chosen<T: Number>(
-    ridge: &RidgeCv<T>,
-    own: &mut Share<'_>,
-    alphas: &[std::ops::Range<usize>],
-    c: &mut dyn Communicator,
-) -> Result<(RidgeFit, Vec<f64>)> {
-    let mut evidence = ridge.evidence(own).map_err(|e| own.cause(e))?;
-    c.all_reduce(ReduceOp::Sum, evidence.sums_mut())?;
-    let which = alphas.get(c.rank().0).cloned().unwrap_or(0..0);
-    let scores = ridge.mean_scores(evidence.sums(), which);
-    let mut mean_scores = Vec::new();
-    for bytes in c.all_gather(f64::write(&scores))? {
-        let mut scores = vec![0.0; bytes.len() / f64::BYTES];
-        f64::read(&bytes, &mut scores);
-        mean_scores.extend(scores);
-    }
-    Ok((ridge.decide(evidence, mean_scores.clone()), mean_scores))
-}
-
 /// Where a rank's coefficients go.
 struct Output<'a> {
     file: &'a TensorFile,
-    opened: File,
-    /// The first target of the share.
+    opened: &'a File,
+    /// The first target of those that are fitted.
     first: usize,
     fit: &'a RidgeFit,
 }
 
 impl Output<'_> {
     fn take<T: Number>(
-        &mut self,
+        &self,
         block: &Coefficients<T>,
         held_out: Option<&mut HeldOut<'_, T>>,
         totals: &mut Totals,
@@ -304,7 +255,7 @@ impl Output<'_> {
         let at = self.first + block.range.start;
         let own = block.range.clone();
         let values: Vec<T> = block.weights.col_iter().flat_map(|column| column.iter().copied()).collect();
-        self.file.write_coefficients(&self.opened, at, &values)?;
+        self.file.write_coefficients(self.opened, at, &values)?;
         let none = || vec![f64::NAN; own.len()];
         let scores = self.fit.best_scores.get(own.clone()).map_or_else(none, <[f64]>::to_vec);
         let (r, r2) = match held_out {
@@ -313,7 +264,7 @@ impl Output<'_> {
         };
         let columns = [block.intercepts.clone(), self.fit.alphas[own.clone()].to_vec(), scores, r, r2];
         for (number, values) in columns.iter().enumerate() {
-            self.file.write_column(&self.opened, number, at, values)?;
+            self.file.write_column(self.opened, number, at, values)?;
         }
         Ok(())
     }

@@ -213,6 +213,37 @@ async fn the_statement_gives_the_numbers_of_scikit_learn_with_any_number_of_rank
     }
 }
 
+/// What others do: a model for every target, or for every rank's batch, is what they would find, at their cost.
+#[tokio::test]
+async fn baselines_find_the_same_and_decompose_the_features_again_and_again() {
+    let per_target = json!({"cv": "loo", "alpha_per_target": true});
+    let cases = [
+        ("mor", json!({"cv": "loo"}), "loo_per_target", [(1, 9), (4, 9), (12, 9)]),
+        ("b_mor", per_target, "loo_per_target", [(1, 1), (4, 4), (12, 9)]),
+        // One batch is all targets.
+        ("b_mor", json!({"cv": "loo"}), "loo", [(1, 1); 3]),
+    ];
+    for (baseline, mut options, name, runs) in cases {
+        options["baseline"] = json!(baseline);
+        for (ranks, decompositions) in runs {
+            let bench = bench();
+            with_tables(&bench);
+            bench
+                .run(request(&bench, [BOLD, "SELECT * FROM stimuli"], options.clone(), ranks).await)
+                .await
+                .unwrap();
+            is_scikit_learn_s(name, &fitted(&bench), 1e-6);
+            let report = bench.json("ridge.json");
+            let done =
+                report["ranks"].as_array().unwrap().iter().map(|r| r["decompositions"].as_u64().unwrap());
+            assert_eq!(done.sum::<u64>(), decompositions, "{baseline} on {ranks} ranks");
+            assert_eq!(report["unfit"], json!(2));
+            let means = numbers(&report["mean_scores"]);
+            assert!(means.iter().all(|score| score.is_finite()), "{means:?}");
+        }
+    }
+}
+
 #[tokio::test]
 async fn thirty_two_bits_are_enough_for_series_of_images() {
     let bench = bench();

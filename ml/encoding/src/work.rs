@@ -1,0 +1,182 @@
+//! Who works on the features: all ranks together, once, or, for comparison, everyone for targets of their own.
+
+use crate::{
+    message::{Number, pack, unpack},
+    options::{Baseline, CvChoice, EncodingOptions, of_ridge},
+    shares::Costs,
+    targets::Share,
+};
+use faer::Mat;
+use std::ops::Range;
+use voxelflow_ridge::{Decomposition, Prepared, RidgeCv, RidgeFit, RidgeSettings, Score};
+use voxelflow_stage::{Result, Samples};
+use voxelflow_sync::{Communicator, CommunicatorExt, Element, Rank, ReduceOp, equal_ranges};
+
+/// The features as a rank's targets find them.
+pub(crate) enum Features<T> {
+    /// Decomposed, by all ranks together.
+    Decomposed(RidgeCv<T>),
+    /// As they are: each piece of the targets decomposes them.
+    Each(Mat<T>, RidgeSettings),
+}
+
+/// A rank's part of a fit.
+pub(crate) struct Work<T> {
+    pub features: Features<T>,
+    /// Its targets.
+    pub share: Range<usize>,
+    /// Each is fitted by itself.
+    one_by_one: bool,
+    /// What it decomposes.
+    pub decompositions: usize,
+    pub targets_per_rank: Vec<usize>,
+}
+
+impl<T: Number> Work<T> {
+    /// Features are decomposed once, pieces of that by each rank.
+    pub fn shared(
+        options: &EncodingOptions,
+        x: Mat<T>,
+        samples: &Samples,
+        alphas: &[Range<usize>],
+        c: &mut dyn Communicator,
+    ) -> Result<Self> {
+        let (rank, world) = (c.rank().0, c.world());
+        let prepared = Prepared::new(x.as_ref(), options.settings(samples)?).map_err(of_ridge)?;
+        drop(x);
+        let without = !options.alpha_per_target
+            && options.scoring != Score::Pearson
+            && options.choice()? == CvChoice::LeaveOneOut;
+        let shares =
+            Costs::of(&prepared, options.alphas.len(), without).shares(samples.targets(), world, alphas);
+        Ok(Self {
+            share: shares.get(rank).cloned().unwrap_or_default(),
+            one_by_one: false,
+            decompositions: (rank..prepared.decompositions()).step_by(world).len(),
+            targets_per_rank: shares.iter().map(Range::len).collect(),
+            features: Features::Decomposed(decomposed(prepared, c)?),
+        })
+    }
+
+    /// Each rank, or each target, decomposes the features.
+    pub fn repeated(
+        baseline: Baseline,
+        options: &EncodingOptions,
+        x: Mat<T>,
+        samples: &Samples,
+        c: &dyn Communicator,
+    ) -> Result<Self> {
+        let shares = equal_ranges(samples.targets(), c.world());
+        let share = shares.get(c.rank().0).cloned().unwrap_or_default();
+        let settings = options.settings(samples)?;
+        let each = Prepared::new(x.as_ref(), settings.clone()).map_err(of_ridge)?.decompositions();
+        let one_by_one = baseline == Baseline::Mor;
+        let models = if one_by_one { share.len() } else { usize::from(!share.is_empty()) };
+        Ok(Self {
+            share,
+            one_by_one,
+            decompositions: each * models,
+            targets_per_rank: shares.iter().map(Range::len).collect(),
+            features: Features::Each(x, settings),
+        })
+    }
+
+    /// Targets that are fitted together.
+    pub fn pieces(&self) -> Vec<Range<usize>> {
+        match (&self.features, self.one_by_one) {
+            (_, true) => self.share.clone().map(|target| target..target + 1).collect(),
+            // Ranks that fit together all take part, also without targets.
+            (Features::Decomposed(_), _) => vec![self.share.clone()],
+            (Features::Each(..), _) if self.share.is_empty() => Vec::new(),
+            (Features::Each(..), _) => vec![self.share.clone()],
+        }
+    }
+}
+
+/// Scores of penalties, over pieces that are fitted one after the other.
+pub(crate) struct MeanScores {
+    /// Of the last piece: where there is one, over the targets of all ranks.
+    pub of_all: Vec<f64>,
+    /// Of each penalty, and how many targets these are sums over.
+    sums: Vec<f64>,
+}
+
+impl MeanScores {
+    pub fn new(alphas: usize) -> Self {
+        Self { of_all: vec![f64::NAN; alphas], sums: vec![0.0; alphas + 1] }
+    }
+
+    pub fn add(&mut self, fit: &RidgeFit) {
+        self.of_all.clone_from(&fit.mean_scores);
+        let fitted = (fit.alphas.len() - fit.unfit.len()) as f64;
+        if fitted > 0.0 {
+            let weighted = fit.mean_scores.iter().map(|score| score * fitted).chain([fitted]);
+            self.sums.iter_mut().zip(weighted).for_each(|(sum, value)| *sum += value);
+        }
+    }
+
+    /// The mean over the targets of all ranks.
+    pub fn over_ranks(mut self, c: &mut dyn Communicator) -> Result<Vec<f64>> {
+        c.all_reduce(ReduceOp::Sum, &mut self.sums)?;
+        let fitted = self.sums.pop().unwrap_or_default();
+        Ok(self.sums.into_iter().map(|sum| sum / fitted).collect())
+    }
+}
+
+/// The Gram matrix of shares of the samples, then the decompositions, one after the other on the next rank.
+fn decomposed<T: Number>(prepared: Prepared<T>, c: &mut dyn Communicator) -> Result<RidgeCv<T>> {
+    let (rank, world) = (c.rank().0, c.world());
+    let [n, p] = prepared.shape();
+    let gram = if prepared.needs_gram() {
+        let rows = equal_ranges(n, world).get(rank).cloned().unwrap_or(n..n);
+        let own = prepared.gram(rows);
+        let mut flat: Vec<f64> = own.col_iter().flat_map(|column| column.iter().copied()).collect();
+        if prepared.decompositions() == 1 {
+            // One rank needs it.
+            c.reduce(Rank(0), ReduceOp::Sum, &mut flat)?;
+        } else {
+            c.all_reduce(ReduceOp::Sum, &mut flat)?;
+        }
+        Some(Mat::from_fn(p, p, |i, j| flat[j * p + i]))
+    } else {
+        None
+    };
+    let count = prepared.decompositions();
+    let mut own = Vec::new();
+    for number in (rank..count).step_by(world) {
+        own.push(prepared.decompose(number, gram.as_ref()).map_err(of_ridge)?);
+    }
+    drop(gram);
+    let mut own = own.into_iter();
+    let mut all: Vec<Decomposition<T>> = Vec::with_capacity(count);
+    for number in 0..count {
+        let root = number % world;
+        if world == 1 {
+            all.extend(own.next());
+            continue;
+        }
+        let packed = if root == rank { own.next().map(pack).unwrap_or_default() } else { Vec::new() };
+        all.push(unpack(&c.broadcast_bytes(Rank(root), packed)?)?);
+    }
+    prepared.with(all).map_err(of_ridge)
+}
+
+/// The penalties: what shares of the targets say, summed, and the scores of penalties dealt out.
+pub(crate) fn chosen<T: Number>(
+    ridge: &RidgeCv<T>,
+    own: &mut Share<'_>,
+    alphas: &[std::ops::Range<usize>],
+    c: &mut dyn Communicator,
+) -> Result<RidgeFit> {
+    let mut evidence = ridge.evidence(own).map_err(|e| own.cause(e))?;
+    c.all_reduce(ReduceOp::Sum, evidence.sums_mut())?;
+    let which = alphas.get(c.rank().0).cloned().unwrap_or(0..0);
+    let scores = ridge.mean_scores(evidence.sums(), which);
+    let mut mean_scores = Vec::new();
+    for bytes in c.all_gather(f64::write(&scores))? {
+        let mut scores = vec![0.0; bytes.len() / f64::BYTES];
+        f64::read(&bytes, &mut scores);
+        mean_scores.extend(scores);
+    }
+    Ok(ridge.decide(evidence, mean_scores))
+}
