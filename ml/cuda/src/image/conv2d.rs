@@ -95,6 +95,16 @@ impl Conv2d {
         &self.shape
     }
 
+    /// How exact it is.
+    pub fn precision(&self) -> Precision {
+        self.precision
+    }
+
+    /// True if it has faster kernels than those for any card.
+    pub fn is_faster(&self) -> bool {
+        self.hopper.is_some()
+    }
+
     /// Bytes on the card.
     pub fn bytes(&self) -> usize {
         [&self.forward, &self.backward, &self.parts, &self.bias_parts].iter().map(|m| m.bytes()).sum()
