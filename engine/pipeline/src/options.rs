@@ -9,7 +9,7 @@ use datafusion::sql::sqlparser::ast::{
     Array, BinaryOperator, Expr, FunctionArg, FunctionArgExpr, FunctionArgOperator, Ident, Spanned,
     UnaryOperator, Value as SqlValue,
 };
-use serde_json::{Number, Value};
+use serde_json::{Map, Number, Value};
 
 /// How an unquoted name is read: in lower case, as DataFusion reads names of tables and columns.
 pub(crate) fn ident_text(ident: &Ident) -> String {
@@ -59,7 +59,8 @@ fn named_option(source: &Source, around: Span, what: &str, arg: &FunctionArg) ->
     Ok(NamedOption { name, value, span, value_span })
 }
 
-const VALUES: &str = "a value is a string 'a', a number, true, false, null or an array of those, [1, 2]";
+const VALUES: &str =
+    "a value is a string 'a', a number, true, false, null, an array of those, [1, 2], or by name, {'a': 1}";
 
 fn not_named(source: &Source, around: Span, what: &str, arg: &FunctionArg) -> PipelineError {
     let expr = match arg {
@@ -111,6 +112,16 @@ fn literal(source: &Source, around: Span, name: &str, expr: &Expr) -> Result<Val
         Expr::Array(Array { elem, .. }) => {
             let values = elem.iter().map(|e| literal(source, around, name, e)).collect::<Result<_>>()?;
             Ok(Value::Array(values))
+        }
+        Expr::Dictionary(fields) => {
+            let mut values = Map::new();
+            for field in fields {
+                let value = literal(source, around, name, &field.value)?;
+                if values.insert(field.key.value.clone(), value).is_some() {
+                    return wrong(format!("`{}` is in it twice; give it once", field.key.value));
+                }
+            }
+            Ok(Value::Object(values))
         }
         Expr::Identifier(ident) => wrong(format!("a string is written in quotes: '{}'", ident.value)),
         _ => wrong(VALUES.into()),

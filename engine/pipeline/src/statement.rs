@@ -104,7 +104,7 @@ pub struct Name {
 pub struct NamedOption {
     /// The option's name, in lower case unless it was quoted.
     pub name: String,
-    /// Its value: a string, number, boolean, null, or an array of those.
+    /// Its value: a string, number, boolean, null, an array of those, or an object of those by name.
     pub value: Value,
     /// Where the name is written.
     pub span: Span,
