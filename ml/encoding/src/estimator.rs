@@ -1,10 +1,9 @@
 //! `ridge_cv` before it is fitted.
 
 use crate::{
-    FittedRidgeCv, delays,
+    FittedEncoding, delays,
     options::{EncodingOptions, Precision, STAGE},
     ranks,
-    tensor_file::target_columns,
 };
 use std::path::Path;
 use voxelflow_stage::{
@@ -60,24 +59,7 @@ impl Estimator for RidgeCvEstimator {
     }
 
     fn check_samples(&self, samples: &Samples) -> Result<()> {
-        let settings = self.options.settings(samples)?;
-        let (n, p) = (samples.count(), self.options.n_features(samples.features.len()));
-        if n < 3 || p == 0 {
-            let reason = format!("{n} samples of {p} features; three samples of one are the least");
-            return Err(Error::Data { what: STAGE.into(), reason });
-        }
-        if let Some(run) =
-            samples.runs.iter().find(|run| self.options.delays.iter().any(|d| *d >= run.samples))
-        {
-            let reason = format!(
-                "{} has {} samples: a delay as long as a run leaves no feature",
-                run.name, run.samples
-            );
-            let (what, option) = (STAGE.to_owned(), "delays".to_owned());
-            return Err(Error::OptionValue { what, option, reason });
-        }
-        drop(settings);
-        Ok(())
+        self.options.check_samples(samples)
     }
 
     fn fit_features(
@@ -92,8 +74,8 @@ impl Estimator for RidgeCvEstimator {
         }
     }
 
-    fn target_columns(&self) -> &'static [&'static str] {
-        target_columns(self.options.permutations > 0)
+    fn target_columns(&self) -> Vec<String> {
+        self.options.columns()
     }
 
     fn feature_names(&self, features: &[String]) -> Vec<String> {
@@ -115,6 +97,6 @@ impl StageKind for RidgeCvKind {
     }
 
     fn load(&self, folder: &Path) -> Result<Box<dyn Model>> {
-        Ok(Box::new(FittedRidgeCv::read(folder)?))
+        Ok(Box::new(FittedEncoding::read(folder, STAGE)?))
     }
 }

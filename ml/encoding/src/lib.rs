@@ -1,4 +1,5 @@
-//! Brain encoding as a stage: `TRAIN MODEL enc USING ridge_cv (…) ON (series) FEATURES (features)`.
+//! Brain encoding as stages: `TRAIN MODEL enc USING ridge_cv (…) ON (series) FEATURES (features)`, and, with a weight for
+//! each band of features, `banded_ridge_cv`.
 //!
 //! ```text
 //!   features [n, p] ─► delays within runs ─► X on every rank
@@ -9,19 +10,25 @@
 //! No product and no decomposition of the features alone is computed twice. Ranks that decompose have fewer targets, so
 //! that all are busy alike.
 
+mod banded;
 mod delays;
 mod estimator;
+mod held_out;
 mod message;
 mod model;
 mod options;
 mod ranks;
+mod repeats;
+mod report;
 mod shares;
 mod targets;
 mod tensor_file;
+mod totals;
 mod work;
 
+pub use banded::{BandedOptions, BandedRidgeCvEstimator, BandedRidgeCvKind, Features};
 pub use estimator::{RidgeCvEstimator, RidgeCvKind};
-pub use model::FittedRidgeCv;
+pub use model::FittedEncoding;
 pub use options::{Baseline, CvChoice, EncodingOptions, Permutation, Precision};
 
 use std::sync::Arc;
@@ -29,5 +36,5 @@ use voxelflow_stage::StageKind;
 
 /// The stages of this crate.
 pub fn stages() -> Vec<Arc<dyn StageKind>> {
-    vec![Arc::new(RidgeCvKind)]
+    vec![Arc::new(RidgeCvKind), Arc::new(BandedRidgeCvKind)]
 }

@@ -1,15 +1,16 @@
 //! A fitted model: what is known of each target, and where its coefficients lie.
 
-use crate::options::{EncodingOptions, STAGE};
-use crate::tensor_file::{TensorFile, WEIGHTS, target_columns};
+use crate::tensor_file::{TensorFile, WEIGHTS};
 use serde::Deserialize;
 use std::{fs, path::Path};
 use voxelflow_stage::{Error, LayerFilters, Model, ModelFunction, Options, Result};
 
-/// Coefficients stay in their file.
+/// A model of any stage of this crate. Coefficients stay in their file.
 #[derive(Clone, Debug)]
-pub struct FittedRidgeCv {
-    pub(crate) options: EncodingOptions,
+pub struct FittedEncoding {
+    pub(crate) stage: &'static str,
+    /// All of them, as the stage takes them.
+    pub(crate) options: Options,
     pub(crate) file: TensorFile,
 }
 
@@ -20,12 +21,12 @@ struct Config {
     options: Options,
 }
 
-impl FittedRidgeCv {
-    /// Reads a model's folder.
+impl FittedEncoding {
+    /// Reads the folder of a model of `stage`.
     ///
     /// # Errors
     /// A folder that is missing, damaged, or of another stage.
-    pub fn read(folder: &Path) -> Result<Self> {
+    pub fn read(folder: &Path, stage: &'static str) -> Result<Self> {
         let path = folder.join("config.json");
         let unreadable = |reason: &dyn std::fmt::Display| Error::Folder {
             path: path.display().to_string(),
@@ -33,23 +34,20 @@ impl FittedRidgeCv {
         };
         let text = fs::read(&path).map_err(|e| unreadable(&e))?;
         let config: Config = serde_json::from_slice(&text).map_err(|e| unreadable(&e))?;
-        if config.stage != STAGE {
-            return Err(unreadable(&format!("is of stage `{}`, not `{STAGE}`", config.stage)));
+        if config.stage != stage {
+            return Err(unreadable(&format!("is of stage `{}`, not `{stage}`", config.stage)));
         }
-        Ok(Self { options: EncodingOptions::from_options(&config.options)?, file: TensorFile::read(folder)? })
+        Ok(Self { stage, options: config.options, file: TensorFile::read(folder, stage)? })
     }
 }
 
-impl Model for FittedRidgeCv {
+impl Model for FittedEncoding {
     fn stage(&self) -> &'static str {
-        STAGE
+        self.stage
     }
 
     fn config(&self) -> Options {
-        match serde_json::to_value(&self.options) {
-            Ok(serde_json::Value::Object(options)) => options,
-            _ => Options::new(),
-        }
+        self.options.clone()
     }
 
     fn parameters(&self) -> usize {
@@ -61,10 +59,11 @@ impl Model for FittedRidgeCv {
     }
 
     fn apply(&self, function: &str, _series: &[f32]) -> Result<Vec<f32>> {
+        let stage = self.stage;
         let reason = format!(
-            "there is no function `{function}`: what a model of {STAGE} knows of its targets is the table of its name"
+            "there is no function `{function}`: what a model of {stage} knows of its targets is the table of its name"
         );
-        Err(Error::Data { what: STAGE.into(), reason })
+        Err(Error::Data { what: stage.into(), reason })
     }
 
     fn filters(&self) -> Vec<LayerFilters> {
@@ -78,8 +77,7 @@ impl Model for FittedRidgeCv {
         written.map_err(|e| Error::Rows { path: path.display().to_string(), reason: e.to_string() })
     }
 
-    fn targets(&self) -> Result<Vec<(&'static str, Vec<f64>)>> {
-        let named = |(number, name): (usize, &&'static str)| Ok((*name, self.file.column(number)?));
-        target_columns(self.file.tested()).iter().enumerate().map(named).collect()
+    fn targets(&self) -> Result<Vec<(String, Vec<f64>)>> {
+        self.file.columns.iter().map(|name| Ok((name.clone(), self.file.column(name)?))).collect()
     }
 }

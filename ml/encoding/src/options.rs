@@ -1,5 +1,6 @@
 //! Options of `ridge_cv`, with the names of scikit-learn's `RidgeCV` where it has them.
 
+use crate::held_out;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use voxelflow_ridge::{
@@ -112,19 +113,33 @@ fn refused(option: &str, reason: impl Into<String>) -> Error {
     Error::OptionValue { what: STAGE.into(), option: option.into(), reason: reason.into() }
 }
 
+/// `options`, in which `score` is called `scoring`.
+///
+/// # Errors
+/// Both are given.
+pub(crate) fn with_scoring(options: &Options) -> Result<Options> {
+    let mut options = options.clone();
+    if let Some(score) = options.remove("score")
+        && options.insert("scoring".into(), score).is_some()
+    {
+        return Err(refused("score", "is another name of scoring: give one of them"));
+    }
+    Ok(options)
+}
+
 impl EncodingOptions {
     /// Reads the options.
     ///
     /// # Errors
     /// An unknown name, a value out of range.
     pub fn from_options(options: &Options) -> Result<Self> {
-        let mut options = options.clone();
-        if let Some(score) = options.remove("score")
-            && options.insert("scoring".into(), score).is_some()
-        {
-            return Err(refused("score", "is another name of scoring: give one of them"));
-        }
-        let own: Self = parse_options(STAGE, &options)?;
+        parse_options::<Self>(STAGE, &with_scoring(options)?)?.checked()
+    }
+
+    /// # Errors
+    /// A value out of range.
+    pub(crate) fn checked(self) -> Result<Self> {
+        let own = self;
         own.choice()?;
         if own.alphas.is_empty() {
             return Err(refused("alphas", "there are none; give for example [0.1, 1, 10]"));
@@ -191,6 +206,52 @@ impl EncodingOptions {
             other => of_ridge(other),
         })?;
         NullTest::new(orders).map(Some).map_err(of_ridge)
+    }
+
+    /// Names of the numbers of each target, in the order of the model's table.
+    pub(crate) fn columns(&self) -> Vec<String> {
+        let own = ["intercept", "alpha", "score"].map(str::to_owned);
+        own.into_iter().chain(held_out::columns(&[], self.permutations > 0)).collect()
+    }
+
+    /// As they are written.
+    pub(crate) fn written(&self) -> Options {
+        match serde_json::to_value(self) {
+            Ok(Value::Object(options)) => options,
+            _ => Options::new(),
+        }
+    }
+
+    /// Without held-out runs there is nothing to test r in.
+    ///
+    /// # Errors
+    /// A test is asked for.
+    pub(crate) fn untested(&self) -> Result<()> {
+        if self.permutations == 0 {
+            return Ok(());
+        }
+        Err(refused("permutations", "test r in runs that no fit has seen: name them in VALIDATE ON (…)"))
+    }
+
+    /// Whether a fit of these samples can be.
+    ///
+    /// # Errors
+    /// Folds that they do not allow, too few samples, delays as long as a run.
+    pub(crate) fn check_samples(&self, samples: &Samples) -> Result<()> {
+        self.settings(samples)?;
+        let (n, p) = (samples.count(), self.n_features(samples.features.len()));
+        if n < 3 || p == 0 {
+            let reason = format!("{n} samples of {p} features; three samples of one are the least");
+            return Err(Error::Data { what: STAGE.into(), reason });
+        }
+        if let Some(run) = samples.runs.iter().find(|run| self.delays.iter().any(|d| *d >= run.samples)) {
+            let reason = format!(
+                "{} has {} samples: a delay as long as a run leaves no feature",
+                run.name, run.samples
+            );
+            return Err(refused("delays", reason));
+        }
+        Ok(())
     }
 
     /// Features after delays, of so many.

@@ -1,13 +1,12 @@
 //! The model's numbers in one file (safetensors) that all ranks write, each its targets.
 //!
 //! ```text
-//!   coefficients [n_targets, n_features] │ intercepts [n_targets] │ alphas │ scores │ r │ r2 │ p …
+//!   coefficients [n_targets, n_features] │ intercept [n_targets] │ alpha │ score │ r │ r2 …
 //! ```
 //! The rank that leads makes the file at its full size; the others open it then. So no rank holds the coefficients of
 //! others.
 
 use crate::message::Number;
-use crate::options::STAGE;
 use serde_json::{Map, Value, json};
 use std::{
     fs::{File, OpenOptions},
@@ -20,18 +19,6 @@ use voxelflow_sync::Element;
 
 /// Name of the file.
 pub(crate) const WEIGHTS: &str = "model.safetensors";
-/// Numbers of each target, beside its coefficients; NaN where there is none. The last ones are those of a test.
-const COLUMNS: [&str; 8] = ["intercepts", "alphas", "scores", "r", "r2", "p", "p_family", "q"];
-/// The same as people read them: in a table, of each target.
-const TARGET_COLUMNS: [&str; 8] = ["intercept", "alpha", "score", "r", "r2", "p", "p_family", "q"];
-/// Numbers of a target without a test.
-pub(crate) const WITHOUT_TEST: usize = 5;
-
-/// Names of a target's numbers, with or without a test.
-pub(crate) fn target_columns(tested: bool) -> &'static [&'static str] {
-    if tested { &TARGET_COLUMNS } else { &TARGET_COLUMNS[..WITHOUT_TEST] }
-}
-
 const COEFFICIENTS: &str = "coefficients";
 
 /// Where the numbers lie.
@@ -44,21 +31,21 @@ pub(crate) struct TensorFile {
     pub features: usize,
     /// Bytes of a coefficient.
     width: usize,
-    /// Numbers of each target.
-    columns: usize,
+    /// Names of the numbers of each target, beside its coefficients; NaN stands where a target has none.
+    pub columns: Vec<String>,
 }
 
 impl TensorFile {
     /// The file of `folder` for numbers of type `T`, which need not be there yet.
-    pub fn new<T: Number>(folder: &Path, [targets, features]: [usize; 2], tested: bool) -> Self {
-        let (path, width, columns) = (folder.join(WEIGHTS), T::BYTES, target_columns(tested).len());
+    pub fn new<T: Number>(folder: &Path, [targets, features]: [usize; 2], columns: Vec<String>) -> Self {
+        let (path, width) = (folder.join(WEIGHTS), T::BYTES);
         let mut file = Self { path, begin: 0, targets, features, width, columns };
         file.begin = file.header(T::DTYPE).len() as u64;
         file
     }
 
     fn size(&self) -> u64 {
-        (self.targets * (self.features * self.width + self.columns * f64::BYTES)) as u64
+        (self.targets * (self.features * self.width + self.columns.len() * f64::BYTES)) as u64
     }
 
     /// Length, then JSON; a multiple of 8 bytes.
@@ -71,11 +58,11 @@ impl TensorFile {
         let offsets = json!([0, coefficients]);
         tensors.insert(COEFFICIENTS.into(), json!({"dtype": dtype, "shape": shape, "data_offsets": offsets}));
         let column = self.targets * f64::BYTES;
-        for (number, name) in COLUMNS.iter().enumerate().take(self.columns) {
+        for (number, name) in self.columns.iter().enumerate() {
             let begin = coefficients + number * column;
             let offsets = json!([begin, begin + column]);
             let shape = json!([self.targets]);
-            tensors.insert((*name).into(), json!({"dtype": "F64", "shape": shape, "data_offsets": offsets}));
+            tensors.insert(name.clone(), json!({"dtype": "F64", "shape": shape, "data_offsets": offsets}));
         }
         let mut text = Value::Object(tensors).to_string().into_bytes();
         text.resize(text.len().next_multiple_of(8), b' ');
@@ -116,25 +103,41 @@ impl TensorFile {
         file.write_all_at(&T::write(values), at).map_err(|e| self.failed(&e))
     }
 
-    /// Writes the column `column` of the targets from `first` on.
+    /// Coefficients of `count` targets from `first` on, as [`Self::write_coefficients`] took them.
     ///
     /// # Errors
     /// Storage that fails.
-    pub fn write_column(&self, file: &File, column: usize, first: usize, values: &[f64]) -> Result<()> {
-        file.write_all_at(&f64::write(values), self.column_at(column) + (first * f64::BYTES) as u64)
+    pub fn read_coefficients<T: Number>(&self, first: usize, count: usize) -> Result<Vec<T>> {
+        let mut bytes = vec![0; count * self.features * self.width];
+        let at = self.begin + (first * self.features * self.width) as u64;
+        let read = File::open(&self.path).and_then(|file| file.read_exact_at(&mut bytes, at));
+        read.map_err(|e| self.failed(&e))?;
+        let mut values = vec![T::default(); count * self.features];
+        T::read(&bytes, &mut values);
+        Ok(values)
+    }
+
+    /// Writes the column `column` of the targets from `first` on.
+    ///
+    /// # Errors
+    /// Storage that fails, a column that the file has not.
+    pub fn write_column(&self, file: &File, column: &str, first: usize, values: &[f64]) -> Result<()> {
+        file.write_all_at(&f64::write(values), self.column_at(column)? + (first * f64::BYTES) as u64)
             .map_err(|e| self.failed(&e))
     }
 
-    fn column_at(&self, column: usize) -> u64 {
+    fn column_at(&self, column: &str) -> Result<u64> {
+        let number = self.columns.iter().position(|name| name == column);
+        let number = number.ok_or_else(|| self.failed(&format!("it has no `{column}`")))?;
         let coefficients = self.targets * self.features * self.width;
-        self.begin + (coefficients + column * self.targets * f64::BYTES) as u64
+        Ok(self.begin + (coefficients + number * self.targets * f64::BYTES) as u64)
     }
 
     /// Finds the file of a fitted model.
     ///
     /// # Errors
     /// A file that is missing or damaged.
-    pub fn read(folder: &Path) -> Result<Self> {
+    pub fn read(folder: &Path, stage: &str) -> Result<Self> {
         let path = folder.join(WEIGHTS);
         let damaged = |reason: &dyn std::fmt::Display| Error::Folder {
             path: path.display().to_string(),
@@ -152,7 +155,7 @@ impl TensorFile {
         file.read_exact(&mut text).map_err(|e| damaged(&e))?;
         let header: Value = serde_json::from_slice(&text).map_err(|e| damaged(&e))?;
         let tensor =
-            header.get(COEFFICIENTS).ok_or_else(|| damaged(&format!("it is no model of {STAGE}")))?;
+            header.get(COEFFICIENTS).ok_or_else(|| damaged(&format!("it is no model of {stage}")))?;
         let shape: Option<Vec<usize>> =
             tensor.get("shape").and_then(|s| serde_json::from_value(s.clone()).ok());
         let width = match tensor.get("dtype").and_then(Value::as_str) {
@@ -163,7 +166,14 @@ impl TensorFile {
         let Some(&[targets, features]) = shape.as_deref() else {
             return Err(damaged(&"its coefficients have no shape"));
         };
-        let columns = COLUMNS.iter().filter(|name| header.get(**name).is_some()).count();
+        let begin = |tensor: &Value| tensor["data_offsets"][0].as_u64();
+        let tensors = header.as_object().into_iter().flatten();
+        let mut columns: Vec<(u64, String)> = tensors
+            .filter(|(name, _)| *name != COEFFICIENTS)
+            .filter_map(|(name, tensor)| Some((begin(tensor)?, name.clone())))
+            .collect();
+        columns.sort_unstable();
+        let columns = columns.into_iter().map(|(_, name)| name).collect();
         let found = Self { path: path.clone(), begin: 8 + length, targets, features, width, columns };
         if found.begin + found.size() != size {
             return Err(damaged(&"it has another length than its header says"));
@@ -171,19 +181,13 @@ impl TensorFile {
         Ok(found)
     }
 
-    /// Whether r is tested.
-    pub fn tested(&self) -> bool {
-        self.columns > WITHOUT_TEST
-    }
-
     /// A column of all targets.
     ///
     /// # Errors
     /// A file that cannot be read any more.
-    pub fn column(&self, column: usize) -> Result<Vec<f64>> {
-        let mut bytes = vec![0; self.targets * f64::BYTES];
-        let read =
-            File::open(&self.path).and_then(|file| file.read_exact_at(&mut bytes, self.column_at(column)));
+    pub fn column(&self, column: &str) -> Result<Vec<f64>> {
+        let (mut bytes, at) = (vec![0; self.targets * f64::BYTES], self.column_at(column)?);
+        let read = File::open(&self.path).and_then(|file| file.read_exact_at(&mut bytes, at));
         read.map_err(|e| self.failed(&e))?;
         let mut values = vec![0.0; self.targets];
         f64::read(&bytes, &mut values);
@@ -204,17 +208,20 @@ mod tests {
     #[test]
     fn parts_make_one_file() {
         let folder = tempfile::tempdir().unwrap();
-        let file = TensorFile::new::<f32>(folder.path(), [3, 2], true);
+        let columns = vec!["r2_words".to_owned(), "r".into(), "alpha".into()];
+        let file = TensorFile::new::<f32>(folder.path(), [3, 2], columns.clone());
         assert!(file.open().is_err());
         file.create::<f32>().unwrap();
         let (a, b) = (file.open().unwrap(), file.open().unwrap());
         file.write_coefficients::<f32>(&b, 1, &[3.0, 4.0, 5.0, 6.0]).unwrap();
         file.write_coefficients::<f32>(&a, 0, &[1.0, 2.0]).unwrap();
-        file.write_column(&a, 3, 0, &[0.5]).unwrap();
-        file.write_column(&b, 3, 1, &[0.25, f64::NAN]).unwrap();
-        let read = TensorFile::read(folder.path()).unwrap();
-        assert_eq!((read.targets, read.features, read.tested()), (3, 2, true));
-        let r = read.column(3).unwrap();
+        file.write_column(&a, "r", 0, &[0.5]).unwrap();
+        file.write_column(&b, "r", 1, &[0.25, f64::NAN]).unwrap();
+        assert!(file.write_column(&b, "p", 1, &[0.25]).unwrap_err().to_string().contains("it has no `p`"));
+        let read = TensorFile::read(folder.path(), "ridge_cv").unwrap();
+        assert_eq!((read.targets, read.features, &read.columns), (3, 2, &columns));
+        assert_eq!(read.read_coefficients::<f32>(1, 2).unwrap(), [3.0, 4.0, 5.0, 6.0]);
+        let r = read.column("r").unwrap();
         assert!(r[..2] == [0.5, 0.25] && r[2].is_nan());
         let bytes = std::fs::read(folder.path().join(WEIGHTS)).unwrap();
         let begin = read.begin as usize;
@@ -222,7 +229,7 @@ mod tests {
         f32::read(&bytes[begin..begin + 24], &mut coefficients);
         assert_eq!(coefficients, [1.0, 2.0, 3.0, 4.0, 5.0, 6.0]);
         std::fs::write(folder.path().join(WEIGHTS), &bytes[..bytes.len() - 1]).unwrap();
-        let error = TensorFile::read(folder.path()).unwrap_err();
+        let error = TensorFile::read(folder.path(), "ridge_cv").unwrap_err();
         assert!(error.is_input() && error.to_string().contains("another length"), "{error}");
     }
 }

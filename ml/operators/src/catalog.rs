@@ -119,7 +119,7 @@ impl StagePlanner for StageCatalog {
     fn model_table(&self, request: &TrainRequest) -> Option<SchemaRef> {
         let estimator = self.kind(&request.stage).ok()?.estimator(&request.options).ok()?;
         let columns = estimator.target_columns();
-        (!columns.is_empty()).then(|| target_schema(request.train.schema().as_arrow(), columns))
+        (!columns.is_empty()).then(|| target_schema(request.train.schema().as_arrow(), &columns))
     }
 
     /// Ranks find their stage in the catalogue of the session that they run in.

@@ -32,8 +32,8 @@ mod streamed;
 mod targets;
 
 pub use banded::{
-    BandedCoefficients, BandedFit, BandedRidgeCv, BandedSettings, SplitScores, dirichlet, pearson_split,
-    r2_split, split_scores,
+    BandedCoefficients, BandedFit, BandedRidgeCv, BandedSettings, Part, SplitScores, Together, dirichlet,
+    pearson_split, r2_split, split_scores,
 };
 pub use ceiling::{NoiseCeiling, noise_ceiling};
 pub use decomposition::{Decomposition, DecompositionParts, Prepared};

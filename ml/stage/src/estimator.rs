@@ -106,8 +106,8 @@ pub trait Estimator: Send + Sync + std::fmt::Debug {
         Ok(())
     }
     /// Names of the numbers that its models have of each target ([`Model::targets`]); none: its models are of no targets.
-    fn target_columns(&self) -> &'static [&'static str] {
-        &[]
+    fn target_columns(&self) -> Vec<String> {
+        Vec::new()
     }
     /// Names of what the model weighs, of features of these names: what was made of them comes with them.
     fn feature_names(&self, features: &[String]) -> Vec<String> {

@@ -47,7 +47,7 @@ pub trait Model: Send + Sync + std::fmt::Debug {
     ///
     /// # Errors
     /// A model whose files cannot be read any more.
-    fn targets(&self) -> Result<Vec<(&'static str, Vec<f64>)>> {
+    fn targets(&self) -> Result<Vec<(String, Vec<f64>)>> {
         Ok(Vec::new())
     }
     /// Writes `model.safetensors` (and nothing else) into `folder`, which exists.

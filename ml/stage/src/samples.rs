@@ -31,6 +31,8 @@ pub struct SampleRun {
     pub offset: usize,
     /// Of each group the row of its first target; the others follow.
     pub first_rows: Vec<usize>,
+    /// What was seen or heard: runs of one stimulus are its repeats. `None`: not said.
+    pub stimulus: Option<String>,
 }
 
 impl Samples {
@@ -108,7 +110,7 @@ mod tests {
     use crate::MemoryFeed;
 
     fn run(name: &str, offset: usize, first_rows: &[usize]) -> SampleRun {
-        SampleRun { name: name.into(), samples: 2, offset, first_rows: first_rows.to_vec() }
+        SampleRun { name: name.into(), samples: 2, offset, first_rows: first_rows.to_vec(), stimulus: None }
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! Executes `TRAIN MODEL` in the driver: spools the rows, runs the gang, shows the model's folder, yields the history.
 
 use super::{
-    explaining::{explained, finish_targets, read_features, same_targets},
+    explaining::{explained, finish_targets, other_stimuli, read_features, same_targets},
     gang::{GangRun, Outcome, forget_checkpoints},
     history,
     model_folder::ModelFolder,
@@ -183,6 +183,7 @@ async fn train_on(
                     let segments = Segments::of(&plan.schema()).map_err(Error::from)?;
                     let held_out = explained((rows, segments.as_ref()), &features, (&spool, context)).await?;
                     same_targets(&own.1, &held_out.1)?;
+                    other_stimuli(&own.0.samples, &held_out.0.samples)?;
                     Some(held_out.0)
                 }
                 _ => None,

@@ -14,7 +14,7 @@ use datafusion::{error::Result as PlanResult, execution::TaskContext, physical_p
 use futures::TryStreamExt;
 use std::{path::Path, sync::Arc};
 use voxelflow_dataset::{Finding, LedgerEntry, LedgerNotes, Level, RunKey, Runner};
-use voxelflow_stage::Segments;
+use voxelflow_stage::{Samples, Segments};
 
 /// All features, in the driver.
 pub(super) async fn read_features(
@@ -54,6 +54,18 @@ pub(super) fn same_targets(train: &[TargetGroup], validation: &[TargetGroup]) ->
         "the rows to validate on are of other targets ({}) than those to train on ({}): take the same voxels of the same          subjects, in other runs",
         count(validation),
         count(train)
+    )))
+}
+
+/// A model that was fitted to a stimulus is not tested by its repeats.
+pub(super) fn other_stimuli(train: &Samples, validation: &Samples) -> Result<()> {
+    let of =
+        |samples: &'_ Samples| samples.runs.iter().filter_map(|run| run.stimulus.clone()).collect::<Vec<_>>();
+    let (seen, held_out) = (of(train), of(validation));
+    let Some(both) = held_out.iter().find(|stimulus| seen.contains(stimulus)) else { return Ok(()) };
+    Err(features::refused(format!(
+        "the stimulus {both} is in the rows to train on and in those to validate on, which a model that has seen it \
+         predicts too well: keep all its runs on one side"
     )))
 }
 

@@ -5,7 +5,8 @@
 //!   samples      (subject … run), tr, a, b, c [20], …     a row a run and repetition time, from 0; every other column of
 //!                                                         numbers, or of lists of numbers, is a feature
 //! ```
-//! They are small beside the series: the driver holds them.
+//! They are small beside the series: the driver holds them. In both, a column `stimulus` of text is no feature: it says
+//! what was seen or heard in a run, so that runs of one stimulus are known as repeats.
 
 use crate::{
     Error, Result,
@@ -26,6 +27,8 @@ use voxelflow_stage::KEY_COLUMNS;
 pub(super) const FEATURES: &str = "FEATURES";
 /// The column of sample numbers.
 const TR: &str = "tr";
+/// The column that says what a run's stimulus is.
+const STIMULUS: &str = "stimulus";
 /// Key columns that tell runs apart.
 const RUN_COLUMNS: usize = 4;
 
@@ -34,6 +37,8 @@ const RUN_COLUMNS: usize = 4;
 pub(super) struct FeatureTable {
     /// Of the key columns that tell runs apart, those that the table has.
     keys: [bool; RUN_COLUMNS],
+    /// Whether it says what a run's stimulus is.
+    stimulus: bool,
     form: Form,
 }
 
@@ -49,6 +54,8 @@ enum Form {
 pub(super) struct FeatureRun {
     /// Values of the key columns.
     pub key: RunKey,
+    /// What was seen or heard, where it is said.
+    pub stimulus: Option<String>,
     /// Samples.
     pub samples: usize,
     /// `[samples, features]` row-major.
@@ -83,8 +90,10 @@ impl FeatureTable {
     pub fn find(schema: &Schema) -> Result<Self> {
         let has = |name: &str| schema.column_with_name(name).is_some();
         let keys = std::array::from_fn(|column| has(KEY_COLUMNS[column]));
+        let stimulus =
+            schema.column_with_name(STIMULUS).is_some_and(|(_, field)| field.data_type().is_string());
         if has(REGRESSOR_COLUMN) {
-            return Ok(Self { keys, form: Form::Design(SeriesColumn::find(FEATURES, schema)?) });
+            return Ok(Self { keys, stimulus, form: Form::Design(SeriesColumn::find(FEATURES, schema)?) });
         }
         let columns = || schema.fields().iter().map(|f| format!("{} {}", f.name(), f.data_type())).collect();
         let column = |name, needed, found: &str| Error::Column {
@@ -102,7 +111,7 @@ impl FeatureTable {
         }
         let others = schema.fields().iter().filter(|f| {
             let name = f.name().as_str();
-            name != TR && !KEY_COLUMNS[..RUN_COLUMNS].contains(&name)
+            name != TR && !KEY_COLUMNS[..RUN_COLUMNS].contains(&name) && !(stimulus && name == STIMULUS)
         });
         let mut features = Vec::new();
         for field in others {
@@ -118,7 +127,7 @@ impl FeatureTable {
         if features.is_empty() {
             return Err(refused("there is no column of features beside the keys and `tr`"));
         }
-        Ok(Self { keys, form: Form::Samples(features) })
+        Ok(Self { keys, stimulus, form: Form::Samples(features) })
     }
 
     /// The features in `batches`, which come in the order of the table's partitions.
@@ -149,12 +158,13 @@ impl FeatureTable {
         let mut runs = Runs::default();
         let mut columns: Vec<Vec<(String, Vec<f32>)>> = Vec::new();
         for batch in batches {
-            let keys = self.keys_of(batch)?;
+            let (keys, stimuli) = (self.keys_of(batch)?, self.stimuli_of(batch)?);
             let names = column(batch, REGRESSOR_COLUMN, &DataType::Utf8)?;
             let lists = batch.column_by_name(&series.name).ok_or_else(|| refused("lost its series"))?;
             let lists = series_of(lists, series.time_points).map_err(|e| refused(e.to_string()))?;
             for (row, values) in values_of(&lists).chunks_exact(series.time_points).enumerate() {
                 let number = runs.number(key_of(&keys, row));
+                runs.sees(number, text_of(stimuli.as_ref(), row))?;
                 columns.resize_with(runs.keys.len(), Vec::new);
                 let name = names.as_string::<i32>().value(row).to_owned();
                 let values = if lists.is_null(row) { vec![f32::NAN; values.len()] } else { values.to_vec() };
@@ -164,7 +174,7 @@ impl FeatureTable {
         let names: Vec<String> =
             columns.first().into_iter().flatten().map(|(name, _)| name.clone()).collect();
         let mut found = Vec::with_capacity(columns.len());
-        for (key, own) in runs.keys.into_iter().zip(columns) {
+        for ((key, stimulus), own) in runs.keys.into_iter().zip(runs.stimuli).zip(columns) {
             let mut by_name: HashMap<&str, &[f32]> =
                 own.iter().map(|(name, values)| (name.as_str(), values.as_slice())).collect();
             let ordered: Option<Vec<&[f32]>> =
@@ -181,7 +191,7 @@ impl FeatureTable {
             };
             let sample = |t: usize| ordered.iter().map(move |values| values[t]);
             let values = (0..series.time_points).flat_map(sample).collect();
-            found.push(FeatureRun { key, samples: series.time_points, values });
+            found.push(FeatureRun { key, stimulus: stimulus.flatten(), samples: series.time_points, values });
         }
         Ok(Features { keys: self.keys, names, runs: found })
     }
@@ -191,7 +201,7 @@ impl FeatureTable {
         let mut samples: Vec<(Vec<i64>, Vec<f32>)> = Vec::new();
         let mut names: Vec<String> = Vec::new();
         for batch in batches.iter().filter(|batch| batch.num_rows() > 0) {
-            let keys = self.keys_of(batch)?;
+            let (keys, stimuli) = (self.keys_of(batch)?, self.stimuli_of(batch)?);
             let trs = column(batch, TR, &DataType::Int64)?;
             let mut parts = Vec::with_capacity(columns.len());
             for name in columns {
@@ -206,6 +216,7 @@ impl FeatureTable {
             }
             for row in 0..batch.num_rows() {
                 let number = runs.number(key_of(&keys, row));
+                runs.sees(number, text_of(stimuli.as_ref(), row))?;
                 samples.resize_with(runs.keys.len(), Default::default);
                 if trs.is_null(row) {
                     return Err(refused(format!("`tr` is null in {}", run_name(&runs.keys[number]))));
@@ -215,9 +226,13 @@ impl FeatureTable {
                 parts.iter().for_each(|part| part.push(row, values));
             }
         }
-        let runs = runs.keys.into_iter().zip(samples);
-        let runs: Result<Vec<FeatureRun>> =
-            runs.map(|(key, (numbers, values))| in_order(key, &numbers, values, names.len())).collect();
+        let runs = runs.keys.into_iter().zip(runs.stimuli).zip(samples);
+        let runs: Result<Vec<FeatureRun>> = runs
+            .map(|((key, stimulus), (numbers, values))| {
+                let run = in_order(key, &numbers, values, names.len())?;
+                Ok(FeatureRun { stimulus: stimulus.flatten(), ..run })
+            })
+            .collect();
         Ok(Features { keys: self.keys, names, runs: runs? })
     }
 
@@ -229,6 +244,10 @@ impl FeatureTable {
             }
         }
         Ok(keys)
+    }
+
+    fn stimuli_of(&self, batch: &RecordBatch) -> Result<Option<ArrayRef>> {
+        self.stimulus.then(|| column(batch, STIMULUS, &DataType::Utf8)).transpose()
     }
 }
 
@@ -247,10 +266,12 @@ fn column(batch: &RecordBatch, name: &str, data_type: &DataType) -> Result<Array
 }
 
 fn key_of(keys: &[Option<ArrayRef>; RUN_COLUMNS], row: usize) -> RunKey {
-    std::array::from_fn(|column| {
-        let texts = keys[column].as_ref()?.as_string::<i32>();
-        texts.is_valid(row).then(|| texts.value(row).to_owned())
-    })
+    std::array::from_fn(|column| text_of(keys[column].as_ref(), row))
+}
+
+fn text_of(column: Option<&ArrayRef>, row: usize) -> Option<String> {
+    let texts = column?.as_string::<i32>();
+    texts.is_valid(row).then(|| texts.value(row).to_owned())
 }
 
 /// Runs in the order in which they came.
@@ -258,6 +279,8 @@ fn key_of(keys: &[Option<ArrayRef>; RUN_COLUMNS], row: usize) -> RunKey {
 struct Runs {
     keys: Vec<RunKey>,
     numbers: HashMap<RunKey, usize>,
+    /// Of each run, once a row of it has been met.
+    stimuli: Vec<Option<Option<String>>>,
 }
 
 impl Runs {
@@ -270,8 +293,24 @@ impl Runs {
         let number = *self.numbers.entry(key.clone()).or_insert(next);
         if number == next {
             self.keys.push(key);
+            self.stimuli.push(None);
         }
         number
+    }
+
+    /// A row of run `number` says what its stimulus is.
+    fn sees(&mut self, number: usize, stimulus: Option<String>) -> Result<()> {
+        let known = self.stimuli[number].get_or_insert_with(|| stimulus.clone());
+        if *known == stimulus {
+            return Ok(());
+        }
+        let name = |stimulus: &Option<String>| stimulus.clone().unwrap_or_else(|| "null".into());
+        Err(refused(format!(
+            "`{STIMULUS}` is {} and {} in {}: it is the same in all rows of a run",
+            name(known),
+            name(&stimulus),
+            run_name(&self.keys[number])
+        )))
     }
 }
 
@@ -338,7 +377,7 @@ fn in_order(key: RunKey, numbers: &[i64], values: Vec<f32>, p: usize) -> Result<
     } else {
         order.iter().flat_map(|row| values[row * p..(row + 1) * p].iter().copied()).collect()
     };
-    Ok(FeatureRun { key, samples, values })
+    Ok(FeatureRun { key, stimulus: None, samples, values })
 }
 
 impl Features {

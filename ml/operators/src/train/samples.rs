@@ -95,6 +95,7 @@ pub(super) fn gather(spool: &Spool, segments: Option<&Segments>, features: &Feat
                 samples: points,
                 offset: piece.as_ref().map_or(0, |(_, range)| range.start),
                 first_rows: groups.iter().map(|(_, runs)| runs[at].first).collect(),
+                stimulus: features.runs.get(number).and_then(|run| run.stimulus.clone()),
             });
             order.push(number);
         }

@@ -18,8 +18,8 @@ use voxelflow_stage::{GRID_METADATA_KEY, Grid};
 const ROWS: usize = 64 << 10;
 
 /// Columns of the table of a model that was trained on rows of `trained`, with `columns` of its own.
-pub(crate) fn schema(trained: &Schema, columns: &[&str]) -> SchemaRef {
-    let number = |name: &&str| Field::new(*name, DataType::Float64, true);
+pub(crate) fn schema(trained: &Schema, columns: &[String]) -> SchemaRef {
+    let number = |name: &String| Field::new(name, DataType::Float64, true);
     let mut fields = vec![
         Field::new("subject", DataType::Utf8, true),
         Field::new("space", DataType::Utf8, true),
@@ -42,11 +42,11 @@ pub(super) fn write(
     folder: &Path,
     trained: &Schema,
     groups: &[TargetGroup],
-    columns: &[(&'static str, Vec<f64>)],
+    columns: &[(String, Vec<f64>)],
 ) -> Result<()> {
     let path = folder.join(MODEL_TABLE);
     let failed = |reason: String| Error::ModelFolder { path: path.display().to_string(), reason };
-    let names: Vec<&str> = columns.iter().map(|(name, _)| *name).collect();
+    let names: Vec<String> = columns.iter().map(|(name, _)| name.clone()).collect();
     let schema = schema(trained, &names);
     let grid = Grid::of(trained).ok();
     let targets: usize = groups.iter().map(|group| group.voxels.len()).sum();

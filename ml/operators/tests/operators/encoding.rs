@@ -18,22 +18,22 @@ use voxelflow_operators::extension_planners;
 use voxelflow_stage::{Grid, Segments};
 
 /// Voxels of the reference; two more cannot be fitted.
-const VOXELS: usize = 7;
-const CONSTANT: u32 = 7;
-const NOT_A_NUMBER: u32 = 8;
+pub(crate) const VOXELS: usize = 7;
+pub(crate) const CONSTANT: u32 = 7;
+pub(crate) const NOT_A_NUMBER: u32 = 8;
 
-fn reference() -> Value {
+pub(crate) fn reference() -> Value {
     serde_json::from_str(include_str!("../fixtures/ridge_stage.json")).unwrap()
 }
 
-fn numbers(value: &Value) -> Vec<f64> {
+pub(crate) fn numbers(value: &Value) -> Vec<f64> {
     match value {
         Value::Array(values) => values.iter().flat_map(numbers).collect(),
         number => vec![number.as_f64().unwrap()],
     }
 }
 
-fn lists(values: Vec<f32>, length: usize) -> ArrayRef {
+pub(crate) fn lists(values: Vec<f32>, length: usize) -> ArrayRef {
     let item = Arc::new(Field::new_list_field(DataType::Float32, true));
     Arc::new(FixedSizeListArray::new(item, length as i32, Arc::new(Float32Array::from(values)), None))
 }
@@ -52,7 +52,7 @@ fn grid() -> Grid {
 }
 
 /// The series of one run, whose name is its number; samples that are not those of the reference for the last two.
-fn run(subject: &str, number: usize, length: usize) -> RecordBatch {
+pub(crate) fn run(subject: &str, number: usize, length: usize) -> RecordBatch {
     let all = reference();
     let series = all["series"][number].as_array().unwrap();
     let mut values: Vec<f32> =
@@ -78,7 +78,7 @@ fn run(subject: &str, number: usize, length: usize) -> RecordBatch {
 }
 
 /// Features of the runs `runs`, a row a sample, backwards: their order is in `tr`.
-fn samples(runs: std::ops::Range<usize>) -> RecordBatch {
+pub(crate) fn samples(runs: std::ops::Range<usize>) -> RecordBatch {
     let all = reference();
     let mut rows: Vec<(i64, i64, Vec<f64>)> = Vec::new();
     for number in runs {
@@ -96,21 +96,21 @@ fn samples(runs: std::ops::Range<usize>) -> RecordBatch {
     RecordBatch::try_from_iter(columns).unwrap()
 }
 
-fn bench() -> Bench {
+pub(crate) fn bench() -> Bench {
     let config = EngineConfig { target_partitions: Some(3), ..EngineConfig::default() };
     let context = session_context(extension_planners(), &config).unwrap();
     Bench::of(context, voxelflow_encoding::stages())
 }
 
 /// Rows to train on in uneven partitions, in no order; features; rows of a run that no fit sees.
-fn with_tables(bench: &Bench) {
+pub(crate) fn with_tables(bench: &Bench) {
     let [first, second, third] = [0, 1, 2].map(|number| run("01", number, 24));
     bench.table("bold", vec![vec![third, first.slice(4, 5)], vec![], vec![second], vec![first.slice(0, 4)]]);
     bench.table("held_out", vec![vec![run("01", 3, 24)]]);
     bench.table("stimuli", vec![vec![samples(0..2)], vec![samples(2..4)]]);
 }
 
-const BOLD: &str = "SELECT * FROM bold";
+pub(crate) const BOLD: &str = "SELECT * FROM bold";
 
 async fn request(bench: &Bench, [train, features]: [&str; 2], options: Value, ranks: usize) -> TrainRequest {
     let mut request = bench.request(train, Some("SELECT * FROM held_out"), json!({"ranks": ranks})).await;
@@ -148,7 +148,7 @@ fn fitted(bench: &Bench) -> Fitted {
     Fitted { coefficients, columns: columns.into() }
 }
 
-fn table(bench: &Bench) -> RecordBatch {
+pub(crate) fn table(bench: &Bench) -> RecordBatch {
     let file = File::open(bench.model().join(MODEL_TABLE)).unwrap();
     let reader = ParquetRecordBatchReaderBuilder::try_new(file).unwrap();
     // Batches come without the file's metadata.
@@ -157,7 +157,7 @@ fn table(bench: &Bench) -> RecordBatch {
 }
 
 #[track_caller]
-fn close(name: &str, found: &[f64], expected: &[f64], tolerance: f64) {
+pub(crate) fn close(name: &str, found: &[f64], expected: &[f64], tolerance: f64) {
     assert_eq!(found.len(), expected.len(), "{name}");
     let scale = expected.iter().fold(1e-300_f64, |most, value| most.max(value.abs()));
     for (found, expected) in found.iter().zip(expected) {
@@ -256,7 +256,7 @@ async fn thirty_two_bits_are_enough_for_series_of_images() {
     close("r", &r, &numbers(&reference()["run"]["r"]), 1e-4);
 }
 
-fn fitted_table(bench: &Bench, column: &str) -> Vec<f64> {
+pub(crate) fn fitted_table(bench: &Bench, column: &str) -> Vec<f64> {
     let table = table(bench);
     table.column_by_name(column).unwrap().as_primitive::<Float64Type>().iter().flatten().collect()
 }
@@ -390,7 +390,7 @@ async fn a_design_and_joined_runs_give_the_same_model() {
 }
 
 /// What a training says that is refused when its rows are known.
-async fn late(bench: &Bench, request: TrainRequest) -> String {
+pub(crate) async fn late(bench: &Bench, request: TrainRequest) -> String {
     let error: DataFusionError = bench.run(request).await.unwrap_err();
     assert!(ours(&error).is_input(), "{error}");
     assert!(bench.left_behind().is_empty(), "{:?}", bench.left_behind());
@@ -474,5 +474,22 @@ async fn names_and_clauses_are_refused_before_anything_runs() {
     assert!(error.to_string().contains("the column `tr`"), "{error}");
     let table = bench.catalog.model_table(&request(&bench, tables, json!({}), 1).await).unwrap();
     let names: Vec<&str> = table.fields().iter().map(|f| f.name().as_str()).collect();
-    assert_eq!(names, ["subject", "space", "voxel", "i", "j", "k", "intercept", "alpha", "score", "r", "r2"]);
+    assert_eq!(
+        names,
+        [
+            "subject",
+            "space",
+            "voxel",
+            "i",
+            "j",
+            "k",
+            "intercept",
+            "alpha",
+            "score",
+            "r",
+            "r2",
+            "ceiling",
+            "r_normalized"
+        ]
+    );
 }

@@ -1,6 +1,7 @@
 //! Stages as plans, end to end in one process, with a stage small enough to be seen through.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
+mod banded;
 mod clean;
 mod clean_confounds;
 mod concatenate;
@@ -10,6 +11,7 @@ mod explain;
 mod functions;
 mod line_stage;
 mod refusals;
+mod repeats;
 mod split;
 mod tables;
 mod train;

@@ -1,10 +1,10 @@
 //! Coefficients under the weights and penalties that were chosen.
 
-use super::{BandedFit, BandedRidgeCv};
+use super::{Alone, BandedFit, BandedRidgeCv, Part, Together};
 use crate::folds::cross;
 use crate::spectrum::{Spectrum, narrowed, product};
 use crate::targets::{TargetBlock, check_samples};
-use crate::{Result, Scalar, Targets};
+use crate::{Decomposition, Result, Scalar, Targets};
 use faer::Mat;
 use std::ops::Range;
 
@@ -29,57 +29,97 @@ impl<T: Scalar> BandedRidgeCv<T> {
         &self,
         fit: &BandedFit,
         targets: &mut dyn Targets<T>,
+        take: impl FnMut(BandedCoefficients<T>) -> Result<()>,
+    ) -> Result<()> {
+        self.fit_together(fit, targets, &mut Alone, take)
+    }
+
+    /// As [`Self::fit`] of a share of the targets, where `together` shares decompositions.
+    ///
+    /// # Errors
+    /// As [`Self::fit`]; what `together` says.
+    pub fn fit_together(
+        &self,
+        fit: &BandedFit,
+        targets: &mut dyn Targets<T>,
+        together: &mut dyn Together<T>,
         mut take: impl FnMut(BandedCoefficients<T>) -> Result<()>,
     ) -> Result<()> {
         check_samples(targets, self.x.nrows())?;
-        for at in 0..self.settings.gammas.len() {
-            let own: Vec<usize> =
-                (0..fit.gammas.len()).filter(|target| fit.gammas[*target] == Some(at)).collect();
-            if own.is_empty() {
-                continue;
-            }
-            let (basis, values) = self.whole(&self.settings.gammas[at])?;
-            for chunk in own.chunks(self.settings.block.max(1)) {
-                let block = TargetBlock::gather(targets, &stretches(chunk))?;
-                let m = match self.gram {
-                    Some(_) => product(basis.transpose(), cross(self.x.as_ref(), &block).as_ref()),
-                    None => product(basis.transpose(), block.values.as_ref()),
-                };
-                let shrunk = Mat::from_fn(m.nrows(), m.ncols(), |i, j| {
-                    T::of(m[(i, j)].wide() / (values[i] + fit.alphas[chunk[j]]))
-                });
-                let mut weights = product(basis.as_ref(), shrunk.as_ref());
-                if self.gram.is_none() {
-                    let scales = self.settings.scales(&self.settings.gammas[at]);
-                    weights = product(self.x.transpose(), weights.as_ref());
-                    for column in weights.col_iter_mut() {
-                        column.iter_mut().zip(&scales).for_each(|(w, s)| *w = T::of(w.wide() * s * s));
-                    }
-                }
-                let intercept = |j: usize| {
-                    let offset: f64 = weights.col(j).iter().zip(&self.means).map(|(w, m)| w.wide() * m).sum();
-                    block.means[j] - offset
-                };
-                let intercepts = (0..weights.ncols()).map(intercept).collect();
-                take(BandedCoefficients { targets: chunk.to_vec(), weights, intercepts })?;
+        // All shares decompose what any of them has chosen.
+        let mut counts = vec![0.0; self.settings.gammas.len()];
+        fit.gammas.iter().flatten().for_each(|gamma| counts[*gamma] += 1.0);
+        together.add_up(&mut counts)?;
+        let chosen: Vec<Part> = counts
+            .iter()
+            .enumerate()
+            .filter(|(_, count)| **count > 0.0)
+            .map(|(gamma, _)| Part { gamma, fold: None })
+            .collect();
+        for parts in chosen.chunks(self.settings.gammas_at_once.max(1)) {
+            for (part, whole) in parts.iter().zip(together.decompose(self, parts)?) {
+                self.fit_under(part.gamma, whole, fit, targets, &mut take)?;
             }
         }
         Ok(())
     }
 
-    /// All samples under γ: a basis of features (`D·V`) or, where features outnumber samples, of samples, and λ.
-    fn whole(&self, gamma: &[f64]) -> Result<(Mat<T>, Vec<f64>)> {
-        let Some(gram) = &self.gram else {
-            let found = Spectrum::<T>::of_gram(&self.kernel(gamma).unwrap_or_else(|| Mat::zeros(0, 0)))?;
-            return Ok((found.basis, found.values));
-        };
-        let scales = self.settings.scales(gamma);
-        let scaled = Mat::from_fn(gram.nrows(), gram.ncols(), |i, j| gram[(i, j)] * scales[i] * scales[j]);
-        let mut found = Spectrum::<f64>::of_gram(&scaled)?;
-        for column in found.basis.col_iter_mut() {
-            column.iter_mut().zip(&scales).for_each(|(v, s)| *v *= s);
+    /// The targets whose weights are `gamma`.
+    fn fit_under(
+        &self,
+        gamma: usize,
+        whole: Decomposition<T>,
+        fit: &BandedFit,
+        targets: &mut dyn Targets<T>,
+        take: &mut impl FnMut(BandedCoefficients<T>) -> Result<()>,
+    ) -> Result<()> {
+        let own: Vec<usize> =
+            (0..fit.gammas.len()).filter(|target| fit.gammas[*target] == Some(gamma)).collect();
+        let Spectrum { basis, values, .. } = whole.spectrum;
+        for chunk in own.chunks(self.settings.block.max(1)) {
+            let block = TargetBlock::gather(targets, &stretches(chunk))?;
+            let m = match self.gram {
+                Some(_) => product(basis.transpose(), cross(self.x.as_ref(), &block).as_ref()),
+                None => product(basis.transpose(), block.values.as_ref()),
+            };
+            let shrunk = Mat::from_fn(m.nrows(), m.ncols(), |i, j| {
+                T::of(m[(i, j)].wide() / (values[i] + fit.alphas[chunk[j]]))
+            });
+            let mut weights = product(basis.as_ref(), shrunk.as_ref());
+            if self.gram.is_none() {
+                let scales = self.settings.scales(&self.settings.gammas[gamma]);
+                weights = product(self.x.transpose(), weights.as_ref());
+                for column in weights.col_iter_mut() {
+                    column.iter_mut().zip(&scales).for_each(|(w, s)| *w = T::of(w.wide() * s * s));
+                }
+            }
+            let intercept = |j: usize| {
+                let offset: f64 = weights.col(j).iter().zip(&self.means).map(|(w, m)| w.wide() * m).sum();
+                block.means[j] - offset
+            };
+            let intercepts = (0..weights.ncols()).map(intercept).collect();
+            take(BandedCoefficients { targets: chunk.to_vec(), weights, intercepts })?;
         }
-        Ok((narrowed(found.basis.as_ref()), found.values))
+        Ok(())
+    }
+
+    /// All samples under γ: a basis of features (`D·V`) or, where features outnumber samples, of samples, and λ.
+    pub(super) fn whole(&self, gamma: &[f64]) -> Result<Decomposition<T>> {
+        let spectrum = match &self.gram {
+            None => Spectrum::<T>::of_gram(&self.kernel(gamma).unwrap_or_else(|| Mat::zeros(0, 0)))?,
+            Some(gram) => {
+                let scales = self.settings.scales(gamma);
+                let scaled =
+                    Mat::from_fn(gram.nrows(), gram.ncols(), |i, j| gram[(i, j)] * scales[i] * scales[j]);
+                let mut found = Spectrum::<f64>::of_gram(&scaled)?;
+                for column in found.basis.col_iter_mut() {
+                    column.iter_mut().zip(&scales).for_each(|(v, s)| *v *= s);
+                }
+                let Spectrum { values, basis, wide } = found;
+                Spectrum { values, basis: narrowed(basis.as_ref()), wide }
+            }
+        };
+        Ok(Decomposition { spectrum, z: Mat::zeros(0, 0) })
     }
 }
 

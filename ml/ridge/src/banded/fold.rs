@@ -1,7 +1,7 @@
 //! What a fold is before any weight, and with one.
 
 use crate::spectrum::{Spectrum, gram, narrowed, product};
-use crate::{Folds, Result, Scalar};
+use crate::{Decomposition, Folds, Result, Scalar};
 use faer::{Mat, MatRef};
 
 /// A fold, and what its fits under any weights follow from.
@@ -26,15 +26,6 @@ enum Form<T> {
     },
     /// More features: all that is needed is in the kernels of the bands.
     Samples,
-}
-
-/// A fold under one γ: `Ŷ = left · (λ + α)⁻¹ · rightᵀ · S`, with S of [`BandedFold::statistic`].
-pub(super) struct Weighted<T> {
-    /// `[n_held, n_values]`.
-    pub left: Mat<T>,
-    /// `[n_features or n_train, n_values]`.
-    pub right: Mat<T>,
-    pub values: Vec<f64>,
 }
 
 /// A fold's part of a block of targets.
@@ -81,23 +72,25 @@ impl<T: Scalar> BandedFold<T> {
         Form::Features { mean, gram, x_out, x_held }
     }
 
-    /// Under weights: `scales` are √γ of the features, `kernel` is `Σ γ K` over bands where features outnumber samples.
-    pub fn weighted(&self, scales: &[f64], kernel: Option<&Mat<f64>>) -> Result<Weighted<T>> {
+    /// Under one γ: `Ŷ = Z · (λ + α)⁻¹ · basisᵀ · S` of the held samples, with S of [`BandedFold::targets`]. `scales` are √γ
+    /// of the features, `kernel` is `Σ γ K` over bands where features outnumber samples.
+    pub fn weighted(&self, scales: &[f64], kernel: Option<&Mat<f64>>) -> Result<Decomposition<T>> {
         match (&self.form, kernel) {
             (Form::Features { gram, x_held, .. }, _) => {
                 let scaled =
                     Mat::from_fn(gram.nrows(), gram.ncols(), |i, j| gram[(i, j)] * scales[i] * scales[j]);
-                let Spectrum { values, mut basis, .. } = Spectrum::<T>::of_gram(&scaled)?;
-                for column in basis.col_iter_mut() {
+                let mut spectrum = Spectrum::<T>::of_gram(&scaled)?;
+                for column in spectrum.basis.col_iter_mut() {
                     column.iter_mut().zip(scales).for_each(|(v, s)| *v = T::of(v.wide() * s));
                 }
-                Ok(Weighted { left: product(x_held.as_ref(), basis.as_ref()), right: basis, values })
+                let z = spectrum.project(x_held.as_ref());
+                Ok(Decomposition { spectrum, z })
             }
             (Form::Samples, kernel) => self.samples(kernel.unwrap_or(&Mat::zeros(0, 0))),
         }
     }
 
-    fn samples(&self, kernel: &Mat<f64>) -> Result<Weighted<T>> {
+    fn samples(&self, kernel: &Mat<f64>) -> Result<Decomposition<T>> {
         let (train, n) = (&self.train, self.train.len() as f64);
         // About the training samples' mean in feature space, which the kernel shows without features.
         let mean = |sample: usize| train.iter().map(|t| kernel[(*t, sample)]).sum::<f64>() / n;
@@ -111,12 +104,9 @@ impl<T: Scalar> BandedFold<T> {
             kernel[(self.held[i], train[j])] - of_held[i] - of_train[j] + all
         });
         let found = Spectrum::<f64>::of_gram(&inner)?;
-        let left = product(outer.as_ref(), found.basis.as_ref());
-        Ok(Weighted {
-            left: narrowed(left.as_ref()),
-            right: narrowed(found.basis.as_ref()),
-            values: found.values,
-        })
+        let z = narrowed(product(outer.as_ref(), found.basis.as_ref()).as_ref());
+        let spectrum = Spectrum { values: found.values, basis: narrowed(found.basis.as_ref()), wide: true };
+        Ok(Decomposition { spectrum, z })
     }
 
     /// The fold's part of centred targets `y`; `xy`: `XᵀY` of all samples, where kernels are not used.

@@ -20,11 +20,14 @@ mod fit;
 mod fold;
 mod search;
 mod split;
+mod together;
 
 pub use dirichlet::dirichlet;
 pub use fit::BandedCoefficients;
 pub use search::{BandedFit, BandedRidgeCv};
 pub use split::{SplitScores, pearson_split, r2_split, split_scores};
+use together::Alone;
+pub use together::{Part, Together};
 
 use crate::{Error, Folds, Result, Score};
 

@@ -1,12 +1,12 @@
 //! All weights and penalties against all targets.
 
-use super::BandedSettings;
-use super::fold::{BandedFold, FoldTargets, Weighted};
+use super::fold::{BandedFold, FoldTargets};
+use super::{Alone, BandedSettings, Part, Together};
 use crate::folds::cross;
 use crate::score::Sums;
 use crate::spectrum::{Spectrum, add_square, centred, gram, mirror, product, widened};
 use crate::targets::{TargetBlock, blocks, check_samples};
-use crate::{Error, Result, Scalar, Targets};
+use crate::{Decomposition, Error, Result, Scalar, Targets};
 use faer::{Mat, MatRef};
 use rayon::prelude::*;
 
@@ -33,7 +33,7 @@ pub struct BandedFit {
     pub scores: Vec<f64>,
     /// For each γ the mean, over targets that can be fitted, of the best score.
     pub mean_scores: Vec<f64>,
-    /// Targets that are constant, or have NaN or infinity.
+    /// Targets that are constant, also within a fold where they have no score then, or have NaN or infinity.
     pub unfit: Vec<usize>,
 }
 
@@ -82,6 +82,18 @@ impl<T: Scalar> BandedRidgeCv<T> {
     /// # Errors
     /// Targets that cannot be read or have another number of samples.
     pub fn choose(&self, targets: &mut dyn Targets<T>) -> Result<BandedFit> {
+        self.choose_together(targets, &mut Alone)
+    }
+
+    /// As [`Self::choose`] of a share of the targets, where `together` shares decompositions and adds up scores.
+    ///
+    /// # Errors
+    /// As [`Self::choose`]; what `together` says.
+    pub fn choose_together(
+        &self,
+        targets: &mut dyn Targets<T>,
+        together: &mut dyn Together<T>,
+    ) -> Result<BandedFit> {
         check_samples(targets, self.x.nrows())?;
         let (count, settings) = (targets.count(), &self.settings);
         let mut best = Best {
@@ -89,10 +101,10 @@ impl<T: Scalar> BandedRidgeCv<T> {
             alphas: vec![f64::NAN; count],
             scores: vec![f64::NEG_INFINITY; count],
         };
-        let (mut unfit, mut mean_scores) = (Vec::new(), Vec::new());
+        let (mut unfit, mut mean_scores) = (Vec::<usize>::new(), Vec::new());
         for gammas in blocks(settings.gammas.len(), settings.gammas_at_once) {
-            let weighted: Vec<Vec<Weighted<T>>> =
-                gammas.clone().map(|at| self.weighted(&settings.gammas[at])).collect::<Result<_>>()?;
+            let folds = |gamma| (0..self.folds.len()).map(move |fold| Part { gamma, fold: Some(fold) });
+            let weighted = together.decompose(self, &gammas.clone().flat_map(folds).collect::<Vec<_>>())?;
             unfit.clear();
             // One penalty for all is known once all targets have been seen: scores are kept until then.
             let mut scores: Vec<Vec<Vec<f64>>> = vec![vec![Vec::new(); settings.alphas.len()]; gammas.len()];
@@ -103,7 +115,7 @@ impl<T: Scalar> BandedRidgeCv<T> {
                     range.clone().zip(&block.squares).filter(|(_, s)| **s == 0.0).map(|(target, _)| target),
                 );
                 let parts = self.parts(&block);
-                for (at, folds) in weighted.iter().enumerate() {
+                for (at, folds) in weighted.chunks(self.folds.len()).enumerate() {
                     let own = self.scores(folds, &parts, block.values.ncols());
                     if settings.alpha_per_target {
                         sums[at] +=
@@ -116,17 +128,24 @@ impl<T: Scalar> BandedRidgeCv<T> {
             if !settings.alpha_per_target {
                 let mut fit = vec![1.0; count];
                 unfit.iter().for_each(|target| fit[*target] = 0.0);
-                for (at, own) in scores.iter().enumerate() {
-                    let mean = own
-                        .iter()
-                        .map(|own| own.iter().zip(&fit).filter(|(_, f)| **f > 0.0).map(|(s, _)| s).sum());
-                    let shared = largest(&mean.collect::<Vec<f64>>(), &settings.alphas);
+                // A target that is constant within a fold has no score there, and no say in the mean.
+                let of = |own: &Vec<f64>| {
+                    own.iter().zip(&fit).filter(|(s, f)| **f > 0.0 && s.is_finite()).map(|(s, _)| s).sum()
+                };
+                let mut all: Vec<f64> = scores.iter().flatten().map(of).collect();
+                together.add_up(&mut all)?;
+                for (at, (own, all)) in scores.iter().zip(all.chunks(settings.alphas.len())).enumerate() {
+                    let shared = largest(all, &settings.alphas);
                     sums[at] = best.update(gammas.start + at, 0, own, settings, Some(shared), &fit);
                 }
             }
-            let fitted = (count - unfit.len()).max(1) as f64;
-            mean_scores.extend(sums.into_iter().map(|sum| sum / fitted));
+            mean_scores.extend(sums);
         }
+        let unfit: Vec<usize> = (0..count).filter(|target| best.gammas[*target].is_none()).collect();
+        mean_scores.push((count - unfit.len()) as f64);
+        together.add_up(&mut mean_scores)?;
+        let fitted = mean_scores.pop().unwrap_or_default().max(1.0);
+        mean_scores.iter_mut().for_each(|sum| *sum /= fitted);
         for target in &unfit {
             best.scores[*target] = f64::NAN;
         }
@@ -141,9 +160,16 @@ impl<T: Scalar> BandedRidgeCv<T> {
         Some(Mat::from_fn(first.nrows(), first.ncols(), weighted))
     }
 
-    fn weighted(&self, gamma: &[f64]) -> Result<Vec<Weighted<T>>> {
-        let (scales, kernel) = (self.settings.scales(gamma), self.kernel(gamma));
-        self.folds.iter().map(|fold| fold.weighted(&scales, kernel.as_ref())).collect()
+    /// One decomposition: what can be computed once for all shares of the targets.
+    ///
+    /// # Errors
+    /// A matrix that does not converge; [`Error::Samples`] for a fold that there is not.
+    pub fn decompose(&self, part: Part) -> Result<Decomposition<T>> {
+        let gamma = &self.settings.gammas[part.gamma];
+        let Some(fold) = part.fold else { return self.whole(gamma) };
+        let (found, expected) = (fold, self.folds.len());
+        let fold = self.folds.get(fold).ok_or(Error::Samples { what: "cv", found, expected })?;
+        fold.weighted(&self.settings.scales(gamma), self.kernel(gamma).as_ref())
     }
 
     fn parts(&self, block: &TargetBlock<T>) -> Vec<FoldTargets<T>> {
@@ -152,17 +178,16 @@ impl<T: Scalar> BandedRidgeCv<T> {
     }
 
     /// Mean scores over folds, `[n_alphas][n_targets]`, under one γ.
-    fn scores(&self, folds: &[Weighted<T>], parts: &[FoldTargets<T>], count: usize) -> Vec<Vec<f64>> {
+    fn scores(&self, folds: &[Decomposition<T>], parts: &[FoldTargets<T>], count: usize) -> Vec<Vec<f64>> {
         let settings = &self.settings;
         let mut mean = vec![vec![0.0; count]; settings.alphas.len()];
         for (fold, part) in folds.iter().zip(parts) {
-            let m = product(fold.right.transpose(), part.statistic.as_ref());
+            let m = product(fold.spectrum.basis.transpose(), part.statistic.as_ref());
             for (alpha, mean) in settings.alphas.iter().zip(&mut mean) {
                 // The smaller side is shrunk: held samples are fewer than targets.
-                let shrink: Vec<f64> = fold.values.iter().map(|value| 1.0 / (value + alpha)).collect();
-                let left: Mat<T> = Mat::from_fn(fold.left.nrows(), fold.left.ncols(), |i, j| {
-                    T::of(fold.left[(i, j)].wide() * shrink[j])
-                });
+                let (shrink, z) = (fold.spectrum.shrink(*alpha), &fold.z);
+                let left: Mat<T> =
+                    Mat::from_fn(z.nrows(), z.ncols(), |i, j| T::of(z[(i, j)].wide() * shrink[j]));
                 let predicted = product(left.as_ref(), m.as_ref());
                 mean.par_iter_mut().enumerate().for_each(|(target, mean)| {
                     let mut sums = Sums::default();
@@ -192,6 +217,9 @@ impl Best {
             let own: Vec<f64> = scores.iter().map(|alpha| alpha[j]).collect();
             let alpha = shared.unwrap_or_else(|| largest(&own, &settings.alphas));
             let (score, target) = (own[alpha], start + j);
+            if !score.is_finite() {
+                continue;
+            }
             sum += score;
             if score > self.scores[target] + f64::EPSILON {
                 self.scores[target] = score;

@@ -1,0 +1,291 @@
+//! What every rank does; all call the same collectives in the same order.
+
+use super::{STAGE, bands::Bands, options::BandedOptions};
+use crate::{
+    FittedEncoding,
+    delays::delayed,
+    held_out::HeldOut,
+    message::{Number, pack, unpack},
+    options::of_ridge,
+    report::{RankReport, cpu_seconds, write_report},
+    targets::Share,
+    tensor_file::TensorFile,
+    totals::Totals,
+};
+use faer::Mat;
+use serde::Serialize;
+use std::{
+    fs::File,
+    sync::atomic::{AtomicBool, Ordering},
+    time::Instant,
+};
+use voxelflow_ridge::{
+    BandedCoefficients, BandedFit, BandedRidgeCv, Coefficients, Decomposition, Part, Together,
+};
+use voxelflow_stage::{Error, Explained, Fitted, Gang, Result};
+use voxelflow_sync::{Communicator, CommunicatorExt, Rank, ReduceOp, Start, equal_ranges};
+
+/// What was chosen, for people.
+#[derive(Debug, Serialize)]
+struct FitReport<'a> {
+    n_samples: usize,
+    n_features: usize,
+    n_targets: usize,
+    /// Targets that are constant or not finite.
+    unfit: u64,
+    /// Names of the bands, in their order, and the columns of each.
+    bands: &'a [String],
+    band_sizes: &'a [usize],
+    /// The weights: `gamma` of a target is a position in this list.
+    gammas: &'a [Vec<f64>],
+    alphas: &'a [f64],
+    /// Of each of the weights with the best penalty, over the targets that can be fitted.
+    mean_scores: &'a [f64],
+    ranks: Vec<RankReport>,
+}
+
+/// Fits as one rank of the gang.
+///
+/// # Errors
+/// Features that cannot be used, rows that cannot be read, ranks that are lost.
+pub(super) fn fit<T: Number>(
+    options: &BandedOptions,
+    train: Explained<'_>,
+    validation: Option<Explained<'_>>,
+    gang: &mut Gang,
+) -> Result<Fitted> {
+    let (clock, cpu) = (Instant::now(), cpu_seconds());
+    gang.check_cancelled()?;
+    let Gang { sync, settings, progress, output, cancelled, .. } = gang;
+    let folder = output.clone().ok_or_else(|| Error::Data {
+        what: STAGE.into(),
+        reason: "the gang has no folder for the model".into(),
+    })?;
+    if validation.is_none() {
+        options.ridge.untested()?;
+    }
+    let rows = train.series.rows();
+    // The ranks meet; there are no parameters to agree on.
+    sync.join(&mut [0.0], Start::fresh(rows))?;
+    let c = sync.communicator()?;
+    let (rank, world) = (c.rank().0, c.world());
+    if let Some(progress) = progress {
+        progress.started(rows as u64);
+    }
+
+    let Explained { series, features, samples } = train;
+    let (bands, delays) = (options.bands(samples)?, &options.ridge.delays);
+    let x = bands.arranged(&delayed::<T>(features, samples, delays)?, delays.len());
+    let solver = options.settings(samples, settings.seed)?;
+    let (sizes, gammas, block) = (solver.bands.clone(), solver.gammas.clone(), solver.block);
+    let (n_samples, n_features) = (x.nrows(), x.ncols());
+    let ridge = BandedRidgeCv::new(x.as_ref(), solver).map_err(of_ridge)?;
+    drop(x);
+
+    let shares = equal_ranges(samples.targets(), world);
+    let share = shares.get(rank).cloned().unwrap_or(0..0);
+    let mut own = Share { series, samples, share: share.clone(), cancelled, failed: None, variance: 0.0 };
+    let mut ranks = Ranks { c: &mut *c, cancelled, failed: None, decompositions: 0 };
+    let chosen = ridge.choose_together(&mut own, &mut ranks);
+    let chosen = chosen.map_err(|e| ranks.failed.take().unwrap_or_else(|| own.cause(e)))?;
+    let variance = own.variance;
+
+    let file = TensorFile::new::<T>(&folder, [samples.targets(), n_features], options.columns());
+    if rank == 0 {
+        file.create::<T>()?;
+    }
+    ranks.c.barrier()?;
+    let mut out = Output { opened: file.open()?, file: &file, first: share.start, intercepts: Vec::new() };
+    out.without::<T>(&chosen)?;
+    let mut failed = None;
+    let fitted = ridge.fit_together(&chosen, &mut own, &mut ranks, |found| {
+        out.take(&found).map_err(|e| {
+            let reason = e.to_string();
+            failed = Some(e);
+            let (from, to) = (found.targets.first().copied(), found.targets.last().copied());
+            voxelflow_ridge::Error::Targets { from: from.unwrap_or(0), to: to.unwrap_or(0) + 1, reason }
+        })
+    });
+    let decompositions = ranks.decompositions;
+    if let Err(e) = fitted {
+        return Err(failed.or_else(|| ranks.failed.take()).unwrap_or_else(|| own.cause(e)));
+    }
+    out.columns(&chosen)?;
+
+    let mut totals = Totals::of(chosen.unfit.len(), variance);
+    let validated = validation.is_some();
+    let mut held_out = match validation {
+        Some(explained) => {
+            let x = delayed::<T>(explained.features, explained.samples, delays)?;
+            let x = bands.arranged(&x, delays.len());
+            let parts = bands.names.iter().cloned().zip(sizes.clone()).collect();
+            Some(HeldOut::of(explained, x, &options.ridge, settings.seed)?.with_bands(parts))
+        }
+        None => None,
+    };
+    for first in (0..share.len()).step_by(block) {
+        let range = first..share.len().min(first + block);
+        out.held_out(range, held_out.as_mut(), &bands, &mut totals)?;
+    }
+    if let Some(held_out) = held_out {
+        for (column, values) in held_out.tested(c)? {
+            file.write_column(&out.opened, &column, share.start, &values)?;
+        }
+    }
+    out.opened
+        .sync_all()
+        .map_err(|e| Error::Rows { path: folder.display().to_string(), reason: e.to_string() })?;
+    let totals = totals.summed(c)?;
+
+    let report = RankReport {
+        rank,
+        targets: share.len(),
+        decompositions,
+        cpu_seconds: cpu_seconds() - cpu,
+        seconds: clock.elapsed().as_secs_f64(),
+    };
+    let reports = c.all_gather(serde_json::to_vec(&report).unwrap_or_default())?;
+    let best = chosen.mean_scores.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+    let epoch = totals.epoch(options.ridge.scoring, best, rows, validated, clock);
+    let per_rank = shares.iter().map(|share| (share.len() * samples.runs.len()) as u64).collect();
+    let history = totals.history(options.ridge.scoring, epoch, samples.targets(), per_rank);
+    if rank == 0 {
+        let report = FitReport {
+            n_samples,
+            n_features,
+            n_targets: samples.targets(),
+            unfit: totals.unfit as u64,
+            bands: &bands.names,
+            band_sizes: &sizes,
+            gammas: &gammas,
+            alphas: &options.ridge.alphas,
+            mean_scores: &chosen.mean_scores,
+            ranks: reports.iter().filter_map(|bytes| serde_json::from_slice(bytes).ok()).collect(),
+        };
+        write_report(&folder, &report)?;
+        if let Some(progress) = progress {
+            progress.epoch(&epoch);
+        }
+    }
+    Ok(Fitted { model: Box::new(FittedEncoding { stage: STAGE, options: options.written(), file }), history })
+}
+
+/// Decompositions dealt out to ranks, and sums over them.
+struct Ranks<'a> {
+    c: &'a mut dyn Communicator,
+    cancelled: &'a AtomicBool,
+    /// Why a collective failed, whole.
+    failed: Option<Error>,
+    /// Those of this rank.
+    decompositions: usize,
+}
+
+impl Ranks<'_> {
+    fn lost(&mut self, error: Error) -> voxelflow_ridge::Error {
+        let reason = error.to_string();
+        self.failed = Some(error);
+        voxelflow_ridge::Error::Device { reason, input: false }
+    }
+}
+
+impl<T: Number> Together<T> for Ranks<'_> {
+    fn decompose(
+        &mut self,
+        ridge: &BandedRidgeCv<T>,
+        parts: &[Part],
+    ) -> voxelflow_ridge::Result<Vec<Decomposition<T>>> {
+        let (rank, world) = (self.c.rank().0, self.c.world());
+        let mut own = Vec::new();
+        for part in parts.iter().skip(rank).step_by(world) {
+            if self.cancelled.load(Ordering::Relaxed) {
+                return Err(self.lost(Error::Cancelled));
+            }
+            own.push(ridge.decompose(*part)?);
+        }
+        self.decompositions += own.len();
+        if world == 1 {
+            return Ok(own);
+        }
+        let mut own = own.into_iter();
+        let mut all = Vec::with_capacity(parts.len());
+        for number in 0..parts.len() {
+            let root = number % world;
+            let packed = if root == rank { own.next().map(pack).unwrap_or_default() } else { Vec::new() };
+            let sent = self.c.broadcast_bytes(Rank(root), packed).map_err(Error::from);
+            all.push(sent.and_then(|bytes| unpack(&bytes)).map_err(|e| self.lost(e))?);
+        }
+        Ok(all)
+    }
+
+    fn add_up(&mut self, sums: &mut [f64]) -> voxelflow_ridge::Result<()> {
+        self.c.all_reduce(ReduceOp::Sum, sums).map_err(|e| self.lost(e.into()))
+    }
+}
+
+/// Where a rank's coefficients and numbers go.
+struct Output<'a> {
+    file: &'a TensorFile,
+    opened: File,
+    /// The first target of the share.
+    first: usize,
+    /// Of the targets of the share.
+    intercepts: Vec<f64>,
+}
+
+impl Output<'_> {
+    /// Targets that cannot be fitted have no coefficients.
+    fn without<T: Number>(&mut self, chosen: &BandedFit) -> Result<()> {
+        self.intercepts = vec![f64::NAN; chosen.alphas.len()];
+        let none = vec![T::of(f64::NAN); self.file.features];
+        let write = |target: &usize| self.file.write_coefficients(&self.opened, self.first + target, &none);
+        chosen.unfit.iter().try_for_each(write)
+    }
+
+    fn take<T: Number>(&mut self, found: &BandedCoefficients<T>) -> Result<()> {
+        for ((target, weights), intercept) in
+            found.targets.iter().zip(found.weights.col_iter()).zip(&found.intercepts)
+        {
+            let values: Vec<T> = weights.iter().copied().collect();
+            self.file.write_coefficients(&self.opened, self.first + target, &values)?;
+            self.intercepts[*target] = *intercept;
+        }
+        Ok(())
+    }
+
+    fn columns(&self, chosen: &BandedFit) -> Result<()> {
+        let gamma = |gamma: &Option<usize>| gamma.map_or(f64::NAN, |gamma| gamma as f64);
+        let gammas: Vec<f64> = chosen.gammas.iter().map(gamma).collect();
+        let columns = [
+            ("intercept", &self.intercepts),
+            ("alpha", &chosen.alphas),
+            ("gamma", &gammas),
+            ("score", &chosen.scores),
+        ];
+        columns
+            .iter()
+            .try_for_each(|(name, values)| self.file.write_column(&self.opened, name, self.first, values))
+    }
+
+    /// What the targets `range` of the share say in held-out runs: their coefficients are read back.
+    fn held_out<T: Number>(
+        &self,
+        range: std::ops::Range<usize>,
+        held_out: Option<&mut HeldOut<'_, T>>,
+        bands: &Bands,
+        totals: &mut Totals,
+    ) -> Result<()> {
+        let (first, count, p) = (self.first + range.start, range.len(), self.file.features);
+        let columns = match held_out {
+            None => crate::held_out::none(&bands.names, count),
+            Some(held_out) => {
+                let values = self.file.read_coefficients::<T>(first, count)?;
+                let weights = Mat::from_fn(p, count, |i, j| values[j * p + i]);
+                let intercepts = self.intercepts[range.clone()].to_vec();
+                held_out.scores(first, &Coefficients { range, weights, intercepts }, totals)?
+            }
+        };
+        columns
+            .iter()
+            .try_for_each(|(name, values)| self.file.write_column(&self.opened, name, first, values))
+    }
+}

@@ -1,0 +1,36 @@
+//! What ranks did and chose, for people: `ridge.json` of the model's folder.
+
+use serde::{Deserialize, Serialize};
+use std::path::Path;
+use voxelflow_stage::{Error, Result};
+
+/// What one rank has done.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub(crate) struct RankReport {
+    pub rank: usize,
+    pub targets: usize,
+    pub decompositions: usize,
+    /// Of its process, user and system, while it fitted; ranks that are threads of one process share them.
+    pub cpu_seconds: f64,
+    pub seconds: f64,
+}
+
+/// Writes `report` into `folder`.
+///
+/// # Errors
+/// Storage that fails.
+pub(crate) fn write_report(folder: &Path, report: &impl Serialize) -> Result<()> {
+    let path = folder.join("ridge.json");
+    let failed = |reason: String| Error::Rows { path: path.display().to_string(), reason };
+    let text = serde_json::to_string_pretty(report).map_err(|e| failed(e.to_string()))?;
+    std::fs::write(&path, text + "\n").map_err(|e| failed(e.to_string()))
+}
+
+/// Seconds that this process has computed, user and system; 0 where the system does not say.
+pub(crate) fn cpu_seconds() -> f64 {
+    let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
+    let fields = stat.rsplit_once(')').map(|(_, rest)| rest.split_whitespace()).into_iter().flatten();
+    // utime and stime are the 12th and 13th after the name, in ticks of 1/100 s on Linux.
+    let ticks: f64 = fields.skip(11).take(2).filter_map(|ticks| ticks.parse::<f64>().ok()).sum();
+    ticks / 100.0
+}
