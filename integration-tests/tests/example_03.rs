@@ -5,7 +5,7 @@ use std::{path::Path, process::Command};
 use voxelflow_formats::NiftiReader;
 
 /// The example's folder, of the pieces that lie in the larger data.
-fn made() -> bool {
+pub(crate) fn made() -> bool {
     let Some(data) = larger_data() else { return false };
     let mut command = Command::new(root().join("examples/data/haxby.sh"));
     Ended::from(command.arg(data.join("fmri/haxby2001")).output().unwrap()).expect_code(0);
