@@ -1,4 +1,9 @@
 """Operations of convolutional networks on the CPU beside PyTorch's, and beside what this machine can do at all.
+With --device cuda those on images on a card instead: operations_card.py says what is compared.
+
+    cargo build --release -p voxelflow-cuda --example image_speed
+    python integration-tests/bench/operations.py --device cuda [--precisions bf16,tf32,f32] [--passes forward,training]
+        [--rounds 3] [--seconds 0.1] [--only vgg] [--no-compile]
 
     cargo build -p voxelflow-nn --example operation_speed
     python integration-tests/bench/operations.py [--threads 2] [--rounds 3] [--seconds 0.4] [--only vgg,adam]
@@ -22,6 +27,8 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+
+import operations_card
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -190,11 +197,20 @@ def flags():
     parser.add_argument("--only", type=lambda text: text.split(","), help="rows whose name contains one of these")
     parser.add_argument("--binary", type=Path, default=debug / "examples" / "operation_speed")
     parser.add_argument("--json", type=Path)
-    return parser.parse_args()
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
+    parser.add_argument("--precisions", type=lambda text: text.split(","), default=operations_card.PRECISIONS)
+    parser.add_argument("--passes", type=lambda text: text.split(","), help="of operations on a card")
+    parser.add_argument("--compile", action=argparse.BooleanOptionalAction, default=True, help="torch.compile too, on a card")
+    options = parser.parse_args()
+    if options.device == "cuda" and options.binary == debug / "examples" / "operation_speed":
+        options.binary = debug.parent / "release" / "examples" / "image_speed"
+    return options
 
 
 def main():
     options = flags()
+    if options.device == "cuda":
+        return operations_card.compare(options)
     cores = sorted(os.sched_getaffinity(0))[: options.threads]
     if options.processor and options.threads != 1:
         raise SystemExit("--processor needs --threads 1: threads that wait for each other use up processor time too")

@@ -66,7 +66,7 @@ pub(super) fn sum_parts(
         .int(by[0])
         .int(by[1]);
     // SAFETY: `parts` has that many; the caller's word for `out`.
-    unsafe { launch.run([(taps * r * s).div_ceil(32), 1, 1], [32, 8], 0) }
+    unsafe { launch.run([(r * s).div_ceil(32), 1, 1], [32, 8], 0) }
 }
 
 /// The sums over points of a gradient, which becomes zero where there is no output above zero.

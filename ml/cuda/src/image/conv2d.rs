@@ -5,7 +5,7 @@ use super::{
     hopper::Hopper,
     shape::{Axis, Conv2dShape},
 };
-use crate::{Card, Precision, Result, Values, launch::Launch, memory::Memory};
+use crate::{Card, Operand, Precision, Product, Result, Values, launch::Launch, memory::Memory};
 use std::sync::Arc;
 
 const WHAT: &str = "a convolution of images";
@@ -26,7 +26,8 @@ const PARTS: usize = 256 << 20;
 ///
 /// Which kernels run: on Hopper those of its matrix units, at [`Precision::Bf16`] and [`Precision::Tf32`] with stride 1 and
 /// channels and filters in multiples of 8; elsewhere and otherwise kernels for any card (float32 arithmetic, or matrix
-/// units at 10 bits of mantissa, which hold bfloat16 exactly).
+/// units at 10 bits of mantissa, which hold bfloat16 exactly). The weights' gradient of an input of at most 4 channels is a
+/// product of cuBLAS with the windows of all points, which are kept: `kernel[0]·kernel[1]·channels` values a point.
 #[derive(Debug)]
 pub struct Conv2d {
     card: Arc<Card>,
@@ -38,6 +39,8 @@ pub struct Conv2d {
     backward: Memory,
     parts: Memory,
     bias_parts: Memory,
+    /// Of an input of few channels: the windows of all points.
+    windows: Memory,
 }
 
 impl Conv2d {
@@ -82,8 +85,13 @@ impl Conv2d {
             backward: factors("weights")?,
             parts: Memory::zeros(card, Values::F32, 0, "parts of gradients")?,
             bias_parts: Memory::zeros(card, Values::F32, 0, "parts of gradients")?,
+            windows: Memory::zeros(card, precision.values(), 0, "windows")?,
         };
-        let parts = conv.parts_of_weights(samples).max(1) * shape.weights();
+        if let Some(pitch) = conv.pitch() {
+            let values = conv.points_of(samples) * pitch;
+            conv.windows = Memory::zeros(card, precision.values(), values, "windows of an input")?;
+        }
+        let parts = conv.most_parts(samples) * shape.weights();
         conv.parts = Memory::zeros(card, Values::F32, parts, "parts of gradients")?;
         let parts = conv.gate(samples).parts(card) * shape.filters;
         conv.bias_parts = Memory::zeros(card, Values::F32, parts, "parts of gradients")?;
@@ -107,7 +115,8 @@ impl Conv2d {
 
     /// Bytes on the card.
     pub fn bytes(&self) -> usize {
-        [&self.forward, &self.backward, &self.parts, &self.bias_parts].iter().map(|m| m.bytes()).sum()
+        let parts = [&self.forward, &self.backward, &self.parts, &self.bias_parts, &self.windows];
+        parts.iter().map(|m| m.bytes()).sum()
     }
 
     /// Takes `parameters` (float32) from value `at` on as weights, `[filter][channel][line][column]`: to be called whenever
@@ -227,8 +236,9 @@ impl Conv2d {
         let (taps, channels, filters) = (shape.taps(), shape.channels, shape.filters);
         let parts = self.parts_of_weights(samples);
         let (by_filter, by_channel) = (channels * taps, taps);
-        if let Some(hopper) = self.hopper.as_ref().filter(|hopper| hopper.has_weight_gradient()) {
-            let parts = hopper.weight_gradient(&self.card, samples, x, dy, &self.parts, parts)?;
+        let hopper = self.hopper.as_ref().filter(|hopper| hopper.has_weight_gradient() && samples > 0);
+        if let Some(hopper) = hopper {
+            let parts = hopper.weight_gradient(&self.card, samples, [x, dy, &self.parts], parts)?;
             let sizes = [taps, filters, channels];
             return sum_parts(
                 &self.card,
@@ -239,7 +249,19 @@ impl Conv2d {
                 [by_filter, by_channel],
             );
         }
-        let points = samples * shape.output()[0] * shape.output()[1];
+        let sizes = [taps, channels, filters];
+        if let Some(pitch) = self.pitch().filter(|_| samples > 0) {
+            self.weights_of_windows(samples, pitch, parts, x, dy)?;
+            return sum_parts(
+                &self.card,
+                &self.parts,
+                gradient.at(at),
+                parts,
+                sizes,
+                [by_channel, by_filter],
+            );
+        }
+        let points = self.points_of(samples);
         let share = points.div_ceil(parts).next_multiple_of(DEPTH).max(DEPTH);
         let parts = points.div_ceil(share).max(1);
         let launch = Launch::of_images(&self.card, self.name("weights", [channels, filters]))
@@ -256,14 +278,58 @@ impl Conv2d {
         let grid = [(taps * channels).div_ceil(ROWS), filters.div_ceil(COLUMNS), parts];
         // SAFETY: the sizes of all buffers are checked.
         unsafe { launch.run(grid, [THREADS, 1], 0)? };
-        sum_parts(
-            &self.card,
-            &self.parts,
-            gradient.at(at),
-            parts,
-            [taps, channels, filters],
-            [by_channel, by_filter],
-        )
+        sum_parts(&self.card, &self.parts, gradient.at(at), parts, sizes, [by_channel, by_filter])
+    }
+
+    /// Parts of the weights' gradient of an input of few channels: its windows, side by side, are a matrix whose rows are
+    /// points, and the parts are products with the gradient of the output over equal numbers of points.
+    fn weights_of_windows(
+        &self,
+        samples: usize,
+        pitch: usize,
+        parts: usize,
+        x: &Memory,
+        dy: &Memory,
+    ) -> Result<()> {
+        let shape = &self.shape;
+        let (rows, filters) = (shape.taps() * shape.channels, shape.filters);
+        let axes = [shape.forward_axis(0), shape.forward_axis(1)];
+        let launch =
+            Launch::of_images(&self.card, format!("image_windows_{}", self.precision.values().suffix()))
+                .pointer(x.at(0))
+                .pointer(self.windows.at(0))
+                .ints(&geometry(samples, axes, [shape.channels, filters], shape.kernel[1]))
+                .int(pitch);
+        let vectors = self.points_of(samples) * pitch / 8;
+        // SAFETY: there is room for the windows of all points; the caller has checked `x`.
+        unsafe { launch.run([vectors.div_ceil(256).min(1 << 20), 1, 1], [256, 1], 0)? };
+        let inner = self.points_of(samples) / parts;
+        let operand = |leading: usize, stride: usize, transposed: bool| Operand {
+            offset: 0,
+            leading,
+            stride,
+            transposed,
+        };
+        let product = Product {
+            rows,
+            columns: filters,
+            inner,
+            batches: parts,
+            a: operand(pitch, inner * pitch, true),
+            b: operand(filters, inner * filters, false),
+            c: operand(filters, rows * filters, false),
+        };
+        product.run(&self.card, self.precision, &self.windows, dy, &self.parts)
+    }
+
+    /// Values of a window, and zeros to a multiple of 8, if the input has few channels.
+    fn pitch(&self) -> Option<usize> {
+        let values = self.shape.taps() * self.shape.channels;
+        (self.shape.channels <= 4 && values <= 160).then_some(values.next_multiple_of(8))
+    }
+
+    fn points_of(&self, samples: usize) -> usize {
+        samples * self.shape.output()[0] * self.shape.output()[1]
     }
 
     /// The third part: the gradient of the input, of a `dy` to which [`Self::bias_gradient`] has been applied.
@@ -319,8 +385,12 @@ impl Conv2d {
     /// Parts of the weights' gradient: enough to give all multiprocessors work, and no more than there is room for.
     fn parts_of_weights(&self, samples: usize) -> usize {
         let shape = &self.shape;
-        let points = samples * shape.output()[0] * shape.output()[1];
-        let most = (PARTS / (4 * shape.weights())).clamp(1, 1024);
+        let points = self.points_of(samples);
+        let most = self.bounded_parts();
+        if self.pitch().is_some() {
+            // Of equally many points each.
+            return (1..=most).rev().find(|parts| points.is_multiple_of(*parts)).unwrap_or(1);
+        }
         let (tiles, wanted) = match self.hopper.as_ref().filter(|hopper| hopper.has_weight_gradient()) {
             Some(hopper) => (hopper.weight_tiles(), self.card.multiprocessors()),
             None => {
@@ -331,10 +401,20 @@ impl Conv2d {
         (wanted / tiles).clamp(1, most).min(points.div_ceil(ROWS).max(1))
     }
 
+    /// Parts that there is room for.
+    fn bounded_parts(&self) -> usize {
+        let most = if self.pitch().is_some() { 2 * self.card.multiprocessors() } else { 1024 };
+        (PARTS / (4 * self.shape.weights())).clamp(1, most)
+    }
+
+    /// Parts of as many samples or fewer at most.
+    fn most_parts(&self, samples: usize) -> usize {
+        if self.pitch().is_some() { self.bounded_parts() } else { self.parts_of_weights(samples).max(1) }
+    }
+
     fn gate(&self, samples: usize) -> Gate {
-        let [height, width] = self.shape.output();
         let (channels, values) = (self.shape.filters, self.precision.values());
-        Gate { points: samples * height * width, channels, values }
+        Gate { points: self.points_of(samples), channels, values }
     }
 
     fn check_samples(&self, samples: usize) -> Result<()> {

@@ -17,12 +17,16 @@ use cudarc::driver::sys::{
 
 /// Bytes of a row in shared memory.
 const ROW: usize = 128;
-/// Stages of a kernel at most.
-const STAGES: usize = 8;
-/// Bytes of shared memory beside the stages: to begin at a whole kilobyte, and barriers.
+/// Patches, and slices of weights or stages, in shared memory at most.
+const PATCHES: usize = 8;
+const STAGES: usize = 10;
+/// Bytes of shared memory beside those: to begin at a whole kilobyte; and those of barriers.
 const BESIDE: usize = 1024;
+const BARRIERS: usize = 512;
+/// Filters of a block of the weights' gradient.
+const STRIP: usize = 64;
 /// Bytes with which two blocks fit a multiprocessor.
-const HALF: usize = (228 << 10) / 2 - 1024 - 256;
+const HALF: usize = (228 << 10) / 2 - 1024 - BARRIERS;
 /// Bytes a cycle that a multiprocessor gets from the second-level cache, about.
 const CACHE: f64 = 30.0;
 
@@ -58,6 +62,7 @@ struct Cut {
     lines: usize,
     /// Samples, lines and columns.
     tile: [usize; 3],
+    patches: usize,
     stages: usize,
 }
 
@@ -70,18 +75,37 @@ impl Cut {
         self.tile[0] * (self.tile[1] + self.lines - 1) * self.tile[2] * ROW
     }
 
+    /// Rows from one block of 64 points to the next: if samples share a patch that serves several lines, each has its own.
+    fn block_rows(&self) -> usize {
+        if self.tile[0] > 1 && self.lines > 1 { (self.tile[1] + self.lines - 1) * self.tile[2] } else { 64 }
+    }
+
     /// The multipliers read whole blocks, whatever is in the rows behind the patch.
     fn patch_room(&self) -> usize {
         let rows = self.points() + (self.lines - 1) * self.tile[2];
         self.patch_bytes().max(rows * ROW).next_multiple_of(1024)
     }
 
-    fn room(&self) -> usize {
-        self.patch_room() + self.lines * self.wide * ROW
+    /// Bytes of the weights of a tap.
+    fn slice(&self) -> usize {
+        self.wide * ROW
+    }
+
+    /// The same with as many patches and slices as `room` bytes have place for.
+    fn filled(self, room: usize) -> Option<Self> {
+        let (patch, slice) = (self.patch_room(), self.slice());
+        let (patches, stages) = if self.lines == 1 {
+            let both = (room / (patch + slice)).min(PATCHES);
+            (both, both)
+        } else {
+            (2, (room.saturating_sub(2 * patch) / slice).min(STAGES))
+        };
+        (patches >= 2 && stages > self.lines.max(2) - 1).then_some(Self { patches, stages, ..self })
     }
 
     fn shared(&self, element: usize) -> usize {
-        (self.stages * self.room()).max(self.points() * self.wide * element) + BESIDE
+        let walk = self.patches * self.patch_room() + self.stages * self.slice();
+        walk.max(self.points() * self.wide * element) + BESIDE
     }
 
     /// Tiles of all samples, and of lines and columns of one.
@@ -139,8 +163,8 @@ impl Hopper {
     fn cut(&self, samples: usize, pass: &Pass) -> Option<Cut> {
         let chunks = pass.from.div_ceil(self.chunk());
         let mut best: Option<(f64, Cut)> = None;
-        for (blocks, wide) in [(2, 128), (1, 128), (1, 64)] {
-            if wide > 64 && pass.to <= 64 {
+        for (blocks, wide) in [(1, 256), (2, 128), (1, 128), (1, 64)] {
+            if wide >= 2 * pass.to.next_multiple_of(64) {
                 continue;
             }
             for lines in [1, 3] {
@@ -148,26 +172,30 @@ impl Hopper {
                     continue;
                 }
                 for tile in tiles(128 * blocks, lines, samples, pass.written) {
-                    let mut cut = Cut { blocks, wide, lines, tile, stages: 0 };
-                    let (mut at_once, mut room) = (3 - blocks, self.most_shared - BESIDE - 256);
-                    if at_once == 2 && 2 * cut.room() + BESIDE <= HALF {
-                        room = HALF - BESIDE;
-                    } else {
-                        at_once = 1;
-                    }
-                    cut.stages = (room / cut.room()).min(STAGES);
-                    if cut.stages < 2 || cut.shared(self.precision.values().size()) > self.most_shared {
-                        continue;
-                    }
-                    let count = cut.tiles(samples, pass.written).iter().product::<usize>();
-                    let rounds = (count * pass.to.div_ceil(wide)).div_ceil(self.multiprocessors * at_once);
-                    // Cycles of a tap's 128 bytes of channels: products, and copies from the second-level cache.
+                    let cut = Cut { blocks, wide, lines, tile, patches: 0, stages: 0 };
+                    let element = self.precision.values().size();
+                    let fits =
+                        |room: usize| cut.filled(room - BESIDE).filter(|cut| cut.shared(element) <= room);
+                    let (small, large) = (fits(HALF), fits(self.most_shared - BARRIERS));
+                    let (at_once, cut) = match (small, large) {
+                        (Some(cut), _) if blocks * wide <= 128 => (2, cut),
+                        (_, Some(cut)) => (1, cut),
+                        _ => continue,
+                    };
+                    let blocks = self.blocks(samples, pass, &cut);
+                    let rounds = blocks.div_ceil(self.multiprocessors * at_once);
+                    // Cycles of a tap's 128 bytes of channels: products, copies from the second-level cache, and
+                    // shared memory, which copies write and products read, a row of 64 points at a time.
                     let rate = if self.precision == Precision::Bf16 { 2048.0 } else { 1024.0 };
                     let products = (cut.points() * wide * self.chunk()) as f64 / rate;
-                    let copies = (cut.patch_room() / lines + wide * ROW) as f64 / CACHE;
+                    let patch = cut.patch_room() / lines;
+                    let copies = (patch + cut.slice() / 2) as f64 / CACHE;
+                    let read = cut.points() / 64 * (64 * ROW + cut.slice());
+                    let shared = (patch + cut.slice() + read) as f64 / 128.0;
+                    let step = products.max(copies).max(shared);
                     let steps = (pass.kernel[0] * pass.kernel[1] * chunks) as f64;
                     let ends = if at_once == 2 { 1000.0 } else { 3000.0 };
-                    let cost = (rounds * at_once) as f64 * (steps * products.max(copies) + ends);
+                    let cost = (rounds * at_once) as f64 * (steps * step + ends);
                     if best.is_none_or(|(least, _)| cost < least) {
                         best = Some((cost, cut));
                     }
@@ -175,6 +203,12 @@ impl Hopper {
             }
         }
         best.map(|(_, cut)| cut)
+    }
+
+    /// Blocks of a pass: for every slice of what is written an even number, since two share the weights.
+    fn blocks(&self, samples: usize, pass: &Pass, cut: &Cut) -> usize {
+        let tiles = cut.tiles(samples, pass.written).iter().product::<usize>();
+        tiles.next_multiple_of(2) * pass.to.div_ceil(cut.wide)
     }
 
     pub fn forward(
@@ -217,11 +251,7 @@ impl Hopper {
             return Err(Error::Shape { what: "a convolution of images", reason });
         };
         let (values, chunk) = (self.precision.values(), self.chunk());
-        let read_kind = match self.precision {
-            Precision::Bf16 => CUtensorMapDataType::CU_TENSOR_MAP_DATA_TYPE_BFLOAT16,
-            // Rounded on the way to shared memory.
-            _ => CUtensorMapDataType::CU_TENSOR_MAP_DATA_TYPE_TFLOAT32,
-        };
+        let read_kind = self.read_kind();
         let [many, lines, columns] = cut.tile;
         let image = |memory: &Memory, kind, [height, width]: [usize; 2], channels: usize, lines: usize| {
             let sizes = [channels, width, height, samples];
@@ -229,10 +259,9 @@ impl Hopper {
         };
         let x = image(from, read_kind, pass.read, pass.from, lines + cut.lines - 1)?;
         let taps = pass.kernel[0] * pass.kernel[1];
-        let w = map(weights, read_kind, &[pass.from, pass.to, taps], &[chunk, cut.wide, cut.lines])?;
+        let w = map(weights, read_kind, &[pass.from, pass.to, taps], &[chunk, cut.wide / 2, 1])?;
         let y = image(to, plain(values), pass.written, pass.to, lines)?;
-        let [stacks, down, across] = cut.tiles(samples, pass.written);
-        let slices = pass.to.div_ceil(cut.wide);
+        let [_, down, across] = cut.tiles(samples, pass.written);
         let walk = [
             pass.kernel[0] as i32,
             pass.kernel[1] as i32,
@@ -245,42 +274,54 @@ impl Hopper {
             many as i32,
             down as i32,
             across as i32,
-            slices as i32,
+            pass.to.div_ceil(cut.wide) as i32,
+            cut.patches as i32,
             cut.stages as i32,
             cut.patch_bytes() as i32,
             cut.patch_room() as i32,
+            cut.block_rows() as i32,
             pass.to as i32,
             relu.into(),
         ];
         let name =
             format!("image_patches_{}_{}_{}_{}", cut.blocks, cut.wide, cut.lines, self.precision.name());
         let launch = Launch::of_images(card, name).words(&x).words(&w).words(&y).pointer(bias).ints(&walk);
-        let blocks = slices * stacks * down * across;
+        let blocks = self.blocks(samples, pass, &cut);
         // SAFETY: the copy engine keeps to the arrays that it was told of, which the caller has checked.
         unsafe { launch.run([blocks, 1, 1], [288, 1], cut.shared(values.size())) }
     }
 
-    /// The kernel of the weights' gradient takes bfloat16 and 3 × 3 taps at a time.
+    /// The kernels of the weights' gradient take 3 × 3 taps at a time.
     pub fn has_weight_gradient(&self) -> bool {
         let taps = self.shape.kernel.map(|k| k.next_multiple_of(3));
-        self.precision == Precision::Bf16 && taps[0] * taps[1] <= 3 * self.shape.taps()
+        taps[0] * taps[1] <= 3 * self.shape.taps()
     }
 
-    /// Blocks of a part of the weights' gradient.
+    /// Blocks of a part of the weights' gradient: of 64 filters and a chunk of channels each.
     pub fn weight_tiles(&self) -> usize {
         let shape = &self.shape;
         let [lines, columns] = shape.kernel.map(|k| k.div_ceil(3));
-        shape.filters.div_ceil(64) * shape.channels.div_ceil(64) * lines * columns
+        shape.filters.div_ceil(STRIP) * shape.channels.div_ceil(self.chunk()) * lines * columns
     }
 
-    /// Lines of a tile of the weights' gradient, an even number.
-    fn strip_lines(&self) -> usize {
+    /// Bytes of a tile of the weights' gradient: the gradients of the output, and patches for 3 columns of the filter.
+    fn strip_room(&self, lines: usize) -> usize {
+        (STRIP / self.chunk() * lines + 3 * (lines + 2)) * 1024
+    }
+
+    /// Lines of a tile of the weights' gradient, an even number, and stages.
+    fn strip(&self) -> (usize, usize) {
         let height = self.shape.output()[0];
+        let stages =
+            |lines: usize| ((self.most_shared - BESIDE - BARRIERS) / self.strip_room(lines)).min(STAGES);
+        // Cycles of a line's products, by rate.
+        let line = if self.precision == Precision::Bf16 { 144 } else { 240 };
         let cost = |lines: usize| {
-            let (products, copies) = (144 * lines, (4 * lines + 6) * 1024 / CACHE as usize);
-            height.div_ceil(lines) * (products.max(copies) + 100)
+            height.div_ceil(lines) * ((line * lines).max(self.strip_room(lines) / CACHE as usize) + 100)
         };
-        (2..=16).step_by(2).min_by_key(|lines| (cost(*lines), 16 - lines)).unwrap_or(8)
+        let lines = (2..=16).step_by(2).filter(|lines| stages(*lines) >= 2);
+        let lines = lines.min_by_key(|lines| (cost(*lines), 16 - lines)).unwrap_or(2);
+        (lines, stages(lines))
     }
 
     /// Parts of the weights' gradient, `wanted` of them or fewer, `[part][tap][filter][channel]`; returns how many.
@@ -288,27 +329,19 @@ impl Hopper {
         &self,
         card: &Card,
         samples: usize,
-        x: &Memory,
-        dy: &Memory,
-        parts: &Memory,
+        [x, dy, parts]: [&Memory; 3],
         wanted: usize,
     ) -> Result<usize> {
-        let (shape, lines) = (&self.shape, self.strip_lines());
-        let kind = plain(Values::Bf16);
+        let (shape, (lines, stages), chunk) = (&self.shape, self.strip(), self.chunk());
         let [height, width] = shape.output();
         let (down, across) = (height.div_ceil(lines), width.div_ceil(8));
         let tiles = samples * down * across;
-        if tiles == 0 {
-            return Ok(0);
-        }
-        let share = tiles.div_ceil(wanted.max(1));
+        let share = tiles.div_ceil(wanted.max(1)).max(1);
         let found = tiles.div_ceil(share);
+        let kind = self.read_kind();
         let sizes = [shape.channels, shape.size[1], shape.size[0], samples];
-        let x = map(x, kind, &sizes, &[64, 8, lines + 2, 1])?;
-        let dy = map(dy, kind, &[shape.filters, width, height, samples], &[64, 8, lines, 1])?;
-        let patch_room = (lines + 2) * 1024;
-        let room = lines * 1024 + 3 * patch_room;
-        let stages = ((self.most_shared - BESIDE - 256) / room).clamp(1, STAGES);
+        let x = map(x, kind, &sizes, &[chunk, 8, lines + 2, 1])?;
+        let dy = map(dy, kind, &[shape.filters, width, height, samples], &[chunk, 8, lines, 1])?;
         let walk = [
             shape.kernel[0],
             shape.kernel[1],
@@ -319,31 +352,40 @@ impl Hopper {
             across,
             tiles,
             share,
-            shape.filters.div_ceil(64),
-            shape.channels.div_ceil(64),
+            shape.filters.div_ceil(STRIP),
+            shape.channels.div_ceil(chunk),
             shape.kernel[0].div_ceil(3),
             stages,
-            patch_room,
+            (lines + 2) * 1024,
             shape.channels,
             shape.filters,
         ]
         .map(|n| n as i32);
-        let launch = Launch::of_images(card, "image_strips_bf16")
+        let launch = Launch::of_images(card, format!("image_strips_{}", self.precision.name()))
             .words(&x)
             .words(&dy)
             .pointer(parts.at(0))
             .ints(&walk);
+        let shared = stages * self.strip_room(lines) + BESIDE;
         // SAFETY: as in `run`; the caller has room for the parts that it wants.
-        unsafe { launch.run([self.weight_tiles(), found, 1], [416, 1], stages * room + BESIDE)? };
+        unsafe { launch.run([self.weight_tiles(), found, 1], [416, 1], shared)? };
         Ok(found)
+    }
+
+    fn read_kind(&self) -> CUtensorMapDataType {
+        match self.precision {
+            Precision::Bf16 => CUtensorMapDataType::CU_TENSOR_MAP_DATA_TYPE_BFLOAT16,
+            // Rounded on the way to shared memory.
+            _ => CUtensorMapDataType::CU_TENSOR_MAP_DATA_TYPE_TFLOAT32,
+        }
     }
 }
 
-/// Tiles of at most `points` points. If a patch serves several lines of the filter, a line of it is 8 or 16 points of one
-/// sample; else the tiles that make the fewest.
+/// Tiles of at most `points` points. If a patch serves several lines of the filter, its blocks of 64 points are whole lines
+/// of 8 or 16; else the tiles that make the fewest.
 fn tiles(points: usize, lines: usize, samples: usize, [height, width]: [usize; 2]) -> Vec<[usize; 3]> {
     if lines > 1 {
-        return [8, 16].map(|columns| [1, points / columns, columns]).to_vec();
+        return vec![[1, points / 8, 8], [1, points / 16, 16], [points / 64, 8, 8]];
     }
     let mut best = (usize::MAX, [1, 1, 1]);
     for columns in (1..=width.min(points)).rev() {
@@ -423,16 +465,25 @@ mod tests {
                         let cut = hopper.cut(samples, &pass).unwrap_or_else(|| panic!("no cut of {shape:?}"));
                         let [many, lines, columns] = cut.tile;
                         assert!(many * lines * columns <= cut.points(), "{cut:?}");
-                        assert!((2..=STAGES).contains(&cut.stages), "{cut:?}");
-                        assert!(cut.shared(precision.values().size()) <= 227 << 10, "{cut:?}");
+                        assert!(
+                            (2..=STAGES).contains(&cut.stages) && (2..=PATCHES).contains(&cut.patches),
+                            "{cut:?}"
+                        );
+                        assert!(cut.shared(precision.values().size()) + BARRIERS <= 227 << 10, "{cut:?}");
                         assert!(cut.patch_bytes() <= cut.patch_room(), "{cut:?}");
-                        assert!(cut.lines == 1 || many == 1 && columns.is_multiple_of(8), "{cut:?}");
+                        assert!(
+                            cut.lines == 1
+                                || columns.is_multiple_of(8)
+                                    && (many == 1 || lines * columns == 64)
+                                    && cut.block_rows().is_multiple_of(8),
+                            "{cut:?}"
+                        );
                         assert!([lines + cut.lines - 1, columns, many].iter().all(|n| *n <= 256), "{cut:?}");
                         let count = cut.tiles(samples, pass.written);
                         assert!(count[0] * many >= samples && count[1] * lines >= pass.written[0], "{cut:?}");
                     }
-                    let lines = hopper.strip_lines();
-                    assert!(lines.is_multiple_of(2) && lines <= 16);
+                    let (lines, stages) = hopper.strip();
+                    assert!(lines.is_multiple_of(2) && lines <= 16 && stages >= 2);
                 }
             }
         }
@@ -444,7 +495,7 @@ mod tests {
         let hopper = hopper(shape, Precision::Bf16);
         let [many, lines, columns] = tiles(128, 1, 32, [14, 14])[0];
         assert_eq!(32usize.div_ceil(many) * 14usize.div_ceil(lines) * 14usize.div_ceil(columns), 49);
-        assert_eq!((hopper.weight_tiles(), hopper.strip_lines()), (64, 14));
+        assert_eq!((hopper.weight_tiles(), hopper.strip().0), (64, 14));
         assert!(!Hopper::can(&shape.with_stride([2, 1]), Precision::Bf16));
         assert!(!Hopper::can(&shape, Precision::F32));
         assert!(!Hopper::can(&Conv2dShape::new(3, 64, [3, 3], [224, 224]), Precision::Bf16));

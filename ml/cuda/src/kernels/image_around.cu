@@ -25,21 +25,65 @@ extern "C" __global__ void __launch_bounds__(256) image_lay_bf16(const float* w,
     lay(w, out, lines, columns, r, s, by_r, by_s, by_columns, backwards, 0);
 }
 
-// The sums of parts [part][tap][r][s], in the order of the parts, to out[r * by_r + s * by_s + tap]. Blocks of 32 x 8.
+// The sums of parts [part][tap][r][s], in a fixed order, to out[r * by_r + s * by_s + tap]. Blocks of 32 x 8, for 32 pairs
+// (r, s) each: the taps of a pair are written side by side.
 extern "C" __global__ void __launch_bounds__(256) image_sum(const float* parts, float* out, int count, int taps, int r_size,
                                                             int s_size, int by_r, int by_s) {
-    __shared__ float lanes[8][32];
-    int values = taps * r_size * s_size, i = blockIdx.x * 32 + threadIdx.x;
-    float sum = 0.f;
-    if (i < values)
-        for (int part = threadIdx.y; part < count; part += 8) sum += parts[(long long)part * values + i];
-    lanes[threadIdx.y][threadIdx.x] = sum;
-    __syncthreads();
-    if (threadIdx.y == 0 && i < values) {
-        for (int lane = 1; lane < 8; lane++) sum += lanes[lane][threadIdx.x];
-        int s = i % s_size, r = i / s_size % r_size, tap = i / s_size / r_size;
-        out[(long long)r * by_r + (long long)s * by_s + tap] = sum;
+    constexpr int TAPS = 16;
+    __shared__ float lanes[TAPS][8][33];
+    int pairs = r_size * s_size, first = blockIdx.x * 32, pair = first + threadIdx.x;
+    for (int tap0 = 0; tap0 < taps; tap0 += TAPS) {
+        int now = min(TAPS, taps - tap0);
+        for (int tap = 0; tap < now; tap++) {
+            float sum = 0.f;
+            if (pair < pairs) {
+#pragma unroll 8
+                for (int part = threadIdx.y; part < count; part += 8)
+                    sum += parts[((long long)part * taps + tap0 + tap) * pairs + pair];
+            }
+            lanes[tap][threadIdx.y][threadIdx.x] = sum;
+        }
+        __syncthreads();
+        for (int i = threadIdx.y * 32 + threadIdx.x; i < 32 * now; i += 256) {
+            int own = first + i / now, tap = i % now;
+            float sum = 0.f;
+            for (int lane = 0; lane < 8; lane++) sum += lanes[tap][lane][i / now];
+            if (own < pairs) out[(long long)(own / s_size) * by_r + (long long)(own % s_size) * by_s + tap0 + tap] = sum;
+        }
+        __syncthreads();
     }
+}
+
+// The windows of all points, [point][pitch]: tap by tap its channels, then zeros. For few channels; pitch is a multiple of 8.
+template <class T>
+__device__ void windows(const T* x, T* out, const Geometry& g, int pitch) {
+    int depth = g.lines.taps * g.columns.taps * g.from;
+    unsigned vectors = pitch / 8, total = (unsigned)g.samples * g.lines.to * g.columns.to * vectors;
+    for (unsigned at = blockIdx.x * blockDim.x + threadIdx.x; at < total; at += gridDim.x * blockDim.x) {
+        unsigned point = at / vectors, first = at % vectors * 8;
+        int j = point % g.columns.to, i = point / g.columns.to % g.lines.to, n = point / g.columns.to / g.lines.to;
+        int channel = first % g.from, tap = first / g.from, column = tap % g.columns.taps, line = tap / g.columns.taps;
+        int above = i * g.lines.mul + g.lines.off, left = j * g.columns.mul + g.columns.off;
+        const T* image = x + (long long)n * g.lines.from * g.columns.from * g.from;
+        float v[8];
+#pragma unroll
+        for (int k = 0; k < 8; k++) {
+            int p = above + line, q = left + column;
+            bool there = first + k < depth && (unsigned)p < (unsigned)g.lines.from && (unsigned)q < (unsigned)g.columns.from;
+            v[k] = there ? wide(image[((long long)p * g.columns.from + q) * g.from + channel]) : 0.f;
+            if (++channel == g.from) {
+                channel = 0;
+                if (++column == g.columns.taps) column = 0, line++;
+            }
+        }
+        store<8>(out + (size_t)at * 8, v);
+    }
+}
+extern "C" __global__ void __launch_bounds__(256) image_windows_f32(const float* x, float* out, const Geometry g, int pitch) {
+    windows(x, out, g, pitch);
+}
+extern "C" __global__ void __launch_bounds__(256) image_windows_bf16(const bf16* x, bf16* out, const Geometry g, int pitch) {
+    windows(x, out, g, pitch);
 }
 
 // dy becomes zero where y is not above zero (y null: it stays); sums over points go to partial [gridDim.x][channels].

@@ -4,7 +4,8 @@
 // In shared memory everything lies in rows of 128 bytes: a point's (or filter's) channels of one chunk, 64 in bfloat16 and 32
 // in float32; the 16-byte pieces of row r are in the order that r % 8 says, as engine and multipliers both have it. Rows of
 // a patch are its points, line by line, so that with lines of 8 or 16 points a patch that begins one line lower is the
-// same patch some whole kilobytes on: one patch serves several lines of the filter.
+// same patch some whole kilobytes on: one patch serves several lines of the filter. The blocks of 64 points of such a patch
+// follow each other line by line, or are 8 x 8 points of a sample each.
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
 
 // The driver's description of an array and of the boxes that are copied of it.
@@ -48,6 +49,32 @@ __device__ __forceinline__ void load_box(unsigned to, const Map* map, unsigned b
     asm volatile(
         "cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%3, %4, %5}], [%2];"
         ::"r"(to), "l"(map), "r"(barrier), "r"(a), "r"(b), "r"(c)
+        : "memory");
+}
+// The same, to the same place of both blocks of a pair, and both are told.
+__device__ __forceinline__ void load_box_for_both(unsigned to, const Map* map, unsigned barrier, int a, int b, int c) {
+    asm volatile(
+        "cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.multicast::cluster"
+        " [%0], [%1, {%3, %4, %5}], [%2], %6;"
+        ::"r"(to), "l"(map), "r"(barrier), "r"(a), "r"(b), "r"(c), "h"((unsigned short)3)
+        : "memory");
+}
+__device__ __forceinline__ unsigned rank_in_pair() {
+    unsigned r;
+    asm volatile("mov.u32 %0, %%cluster_ctarank;" : "=r"(r));
+    return r;
+}
+// All threads of both blocks. It orders nothing but barriers that were made visible: a fence of all memory is slow.
+__device__ __forceinline__ void meet_pair() {
+    asm volatile("barrier.cluster.arrive.relaxed.aligned;\nbarrier.cluster.wait.acquire.aligned;" ::: "memory");
+}
+// At a barrier of the block `rank` of the pair, by who has only read; it orders no more than that either.
+__device__ __forceinline__ void barrier_arrive_at(unsigned barrier, unsigned rank) {
+    asm volatile(
+        "{\n.reg .b32 there;\n"
+        "mapa.shared::cluster.u32 there, %0, %1;\n"
+        "mbarrier.arrive.shared::cluster.b64 _, [there];\n}"
+        ::"r"(barrier), "r"(rank)
         : "memory");
 }
 // And back, but for what lies outside the array.
@@ -94,6 +121,15 @@ __device__ __forceinline__ void products_wait() {
     "%48,%49,%50,%51,%52,%53,%54,%55,%56,%57,%58,%59,%60,%61,%62,%63," \
     "%64,%65,%66,%67,%68,%69,%70,%71,%72,%73,%74,%75,%76,%77,%78,%79," \
     "%80,%81,%82,%83,%84,%85,%86,%87,%88,%89,%90,%91,%92,%93,%94,%95}"
+#define NUMBERS_128 \
+    "{%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15," \
+    "%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31," \
+    "%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47," \
+    "%48,%49,%50,%51,%52,%53,%54,%55,%56,%57,%58,%59,%60,%61,%62,%63," \
+    "%64,%65,%66,%67,%68,%69,%70,%71,%72,%73,%74,%75,%76,%77,%78,%79," \
+    "%80,%81,%82,%83,%84,%85,%86,%87,%88,%89,%90,%91,%92,%93,%94,%95," \
+    "%96,%97,%98,%99,%100,%101,%102,%103,%104,%105,%106,%107,%108,%109,%110,%111," \
+    "%112,%113,%114,%115,%116,%117,%118,%119,%120,%121,%122,%123,%124,%125,%126,%127}"
 // Adds the product of 64 rows and N columns over 32 bytes of depth to a warpgroup's sums. HALF: bfloat16.
 template <bool HALF>
 __device__ __forceinline__ void product(float (&d)[32], unsigned long long a, unsigned long long b) {
@@ -113,10 +149,24 @@ __device__ __forceinline__ void product(float (&d)[64], unsigned long long a, un
         asm volatile("wgmma.mma_async.sync.aligned.m64n128k8.f32.tf32.tf32 " NUMBERS_64 ", %64, %65, 1, 1, 1;"
                      : F32(d, 0), F32(d, 32) : "l"(a), "l"(b));
 }
+template <bool HALF>
+__device__ __forceinline__ void product(float (&d)[128], unsigned long long a, unsigned long long b) {
+    if constexpr (HALF)
+        asm volatile("wgmma.mma_async.sync.aligned.m64n256k16.f32.bf16.bf16 " NUMBERS_128 ", %128, %129, 1, 1, 1, 0, 0;"
+                     : F32(d, 0), F32(d, 32), F32(d, 64), F32(d, 96) : "l"(a), "l"(b));
+    else
+        asm volatile("wgmma.mma_async.sync.aligned.m64n256k8.f32.tf32.tf32 " NUMBERS_128 ", %128, %129, 1, 1, 1;"
+                     : F32(d, 0), F32(d, 32), F32(d, 64), F32(d, 96) : "l"(a), "l"(b));
+}
 // The same of bfloat16 whose rows in shared memory are the depth: 64 rows, 3 x 64 columns, 16 points.
 __device__ __forceinline__ void product_of_points(float (&d)[96], unsigned long long a, unsigned long long b) {
     asm volatile("wgmma.mma_async.sync.aligned.m64n192k16.f32.bf16.bf16 " NUMBERS_96 ", %96, %97, 1, 1, 1, 1, 1;"
                  : F32(d, 0), F32(d, 32), F32(d, 64) : "l"(a), "l"(b));
+}
+__device__ __forceinline__ float shared_float(unsigned at) {
+    float v;
+    asm volatile("ld.shared.f32 %0, [%1];" : "=f"(v) : "r"(at) : "memory");
+    return v;
 }
 // End of instructions.
 
@@ -126,7 +176,8 @@ __device__ __forceinline__ unsigned long long rows_at(unsigned address) {
     return (unsigned long long)((address & 0x3ffff) >> 4) | kilobyte << 16 | kilobyte << 32 | order_of_128_bytes << 62;
 }
 
-constexpr int MOST_STAGES = 8;
+// Patches, and slices of weights or stages of strips, that are in shared memory at once, at most.
+constexpr int MOST_PATCHES = 8, MOST_STAGES = 10;
 
 // How a tile of the output is summed.
 struct Walk {
@@ -134,78 +185,97 @@ struct Walk {
     int groups, chunks; // of the filter's lines that a patch serves; of 128 bytes of the channels that are read
     int tile_lines, tile_columns, tile_samples, down, across; // points of a tile, tiles of an image
     int slices; // of the channels that are written
-    int stages, patch_bytes, patch_room;
+    int patches, stages; // in shared memory, of the weights too
+    int patch_bytes, patch_room, block_rows; // rows from one block of 64 points to the next
     int to, relu;
 };
 
 // y = max(b + sum of taps and channels of x * w, 0): 2 warpgroups of B x 64 points each, WIDE filters, LINES lines of the
-// filter from a patch; one warp more that has patches and weights copied.
+// filter from a patch; one warp more that has patches and weights copied. Blocks come in pairs that take the same weights:
+// each has one half of every slice copied to both.
 template <bool HALF, int B, int WIDE, int LINES>
 __device__ void patches(const Map* x, const Map* w, const Map* y, const float* bias, const Walk& walk) {
     constexpr int CHANNELS = HALF ? 64 : 32, POINTS = 2 * B * 64, SLICE = WIDE * 128;
-    __shared__ unsigned long long barriers[2 * MOST_STAGES];
-    unsigned full = shared_address(barriers), empty = full + 8 * MOST_STAGES;
-    unsigned base = (shared_address(dynamic) + 1023) & ~1023u;
-    unsigned room = walk.patch_room + LINES * SLICE;
-    int slice = blockIdx.x % walk.slices, tile = blockIdx.x / walk.slices;
+    __shared__ unsigned long long barriers[2 * MOST_PATCHES + 2 * MOST_STAGES];
+    unsigned patch_full = shared_address(barriers), patch_empty = patch_full + 8 * MOST_PATCHES;
+    unsigned full = patch_empty + 8 * MOST_PATCHES, empty = full + 8 * MOST_STAGES;
+    unsigned base = (shared_address(dynamic) + 1023) & ~1023u, slices = base + walk.patches * walk.patch_room;
+    unsigned rank = rank_in_pair();
+    int pair = blockIdx.x / 2, slice = pair % walk.slices, tile = pair / walk.slices * 2 + rank;
     int column0 = tile % walk.across * walk.tile_columns;
     int line0 = tile / walk.across % walk.down * walk.tile_lines;
     int sample0 = tile / walk.across / walk.down * walk.tile_samples;
     int steps = walk.kernel_columns * walk.groups * walk.chunks;
     if (threadIdx.x == 0) {
+        for (int patch = 0; patch < walk.patches; patch++) {
+            barrier_init(patch_full + 8 * patch, 1);
+            barrier_init(patch_empty + 8 * patch, 8);
+        }
         for (int stage = 0; stage < walk.stages; stage++) {
             barrier_init(full + 8 * stage, 1);
-            barrier_init(empty + 8 * stage, 8);
+            barrier_init(empty + 8 * stage, 16);
         }
         barrier_visible();
     }
-    __syncthreads();
+    meet_pair();
     if (threadIdx.x >= 256) {
         if (threadIdx.x == 256) {
-            int chunk = 0, group = 0, column = 0, stage = 0, round = 0;
+            int chunk = 0, group = 0, column = 0, stage = 0, round = 0, patch = 0, patch_round = 0;
             for (int step = 0; step < steps; step++) {
-                unsigned to = base + stage * room, ready = full + 8 * stage;
-                barrier_wait(empty + 8 * stage, (round & 1) ^ 1);
-                barrier_expect(ready, walk.patch_bytes + LINES * SLICE);
-                load_box(to, x, ready, chunk * CHANNELS, column0 + column - walk.left,
-                         line0 + group * LINES - walk.above, sample0);
-                load_box(to + walk.patch_room, w, ready, chunk * CHANNELS, slice * WIDE,
-                         column * walk.kernel_lines + group * LINES);
-                if (++stage == walk.stages) stage = 0, round++;
+                barrier_wait(patch_empty + 8 * patch, (patch_round & 1) ^ 1);
+                barrier_expect(patch_full + 8 * patch, walk.patch_bytes);
+                load_box(base + patch * walk.patch_room, x, patch_full + 8 * patch, chunk * CHANNELS,
+                         column0 + column - walk.left, line0 + group * LINES - walk.above, sample0);
+                if (++patch == walk.patches) patch = 0, patch_round++;
+                for (int line = 0; line < LINES; line++) {
+                    barrier_wait(empty + 8 * stage, (round & 1) ^ 1);
+                    barrier_expect(full + 8 * stage, SLICE);
+                    load_box_for_both(slices + stage * SLICE + rank * (SLICE / 2), w, full + 8 * stage, chunk * CHANNELS,
+                                      slice * WIDE + rank * (WIDE / 2),
+                                      column * walk.kernel_lines + group * LINES + line);
+                    if (++stage == walk.stages) stage = 0, round++;
+                }
                 if (++chunk == walk.chunks) {
                     chunk = 0;
                     if (++group == walk.groups) group = 0, column++;
                 }
             }
         }
+        __syncwarp();
+        meet_pair();
         return;
     }
-    int lane = threadIdx.x & 31, warp = threadIdx.x >> 5, first = (warp >> 2) * B * 64;
+    int lane = threadIdx.x & 31, warp = threadIdx.x >> 5, first = (warp >> 2) * B;
     float sums[B][WIDE / 2];
 #pragma unroll
     for (int b = 0; b < B; b++)
 #pragma unroll
         for (int i = 0; i < WIDE / 2; i++) sums[b][i] = 0.f;
-    int stage = 0, round = 0, before = 0;
+    int stage = 0, round = 0, patch = 0, patch_round = 0, before = 0, patch_before = 0;
     for (int step = 0; step < steps; step++) {
-        unsigned patch = base + stage * room, slices = patch + walk.patch_room;
-        barrier_wait(full + 8 * stage, round & 1);
-        products_begin();
+        barrier_wait(patch_full + 8 * patch, patch_round & 1);
 #pragma unroll
         for (int line = 0; line < LINES; line++) {
-            unsigned long long a = rows_at(patch + (first + line * walk.tile_columns) * 128);
-            unsigned long long b = rows_at(slices + line * SLICE);
+            barrier_wait(full + 8 * stage, round & 1);
+            products_begin();
+            unsigned long long a = rows_at(base + patch * walk.patch_room + (first * walk.block_rows + line * walk.tile_columns) * 128);
+            unsigned long long b = rows_at(slices + stage * SLICE);
 #pragma unroll
             for (int k = 0; k < 4; k++)
 #pragma unroll
                 for (int block = 0; block < B; block++)
-                    product<HALF>(sums[block], a + block * (64 * 128 >> 4) + 2 * k, b + 2 * k);
+                    product<HALF>(sums[block], a + block * (walk.block_rows * 128 >> 4) + 2 * k, b + 2 * k);
+            products_end();
+            products_wait<1>(); // those before are done
+            if (step + line > 0) {
+                if (lane < 2) barrier_arrive_at(empty + 8 * before, lane);
+                if (line == 0 && lane == 0) barrier_arrive(patch_empty + 8 * patch_before);
+            }
+            before = stage;
+            if (++stage == walk.stages) stage = 0, round++;
         }
-        products_end();
-        products_wait<1>();
-        if (step > 0 && lane == 0) barrier_arrive(empty + 8 * before);
-        before = stage;
-        if (++stage == walk.stages) stage = 0, round++;
+        patch_before = patch;
+        if (++patch == walk.patches) patch = 0, patch_round++;
     }
     products_wait<0>();
     meet(1, 256); // nobody reads stages any more
@@ -218,7 +288,7 @@ __device__ void patches(const Map* x, const Map* w, const Map* y, const float* b
         for (int block = 0; block < B; block++)
 #pragma unroll
             for (int half = 0; half < 2; half++) {
-                int row = first + block * 64 + (warp & 3) * 16 + half * 8 + (lane >> 2);
+                int row = (first + block) * 64 + (warp & 3) * 16 + half * 8 + (lane >> 2);
                 float v = sums[block][4 * j + 2 * half] + b0, u = sums[block][4 * j + 2 * half + 1] + b1;
                 if (walk.relu) v = v > 0.f ? v : 0.f, u = u > 0.f ? u : 0.f;
                 unsigned at = base + column / CHANNELS * (POINTS * 128) + row * 128 + (((byte >> 4) ^ (row & 7)) << 4) + (byte & 15);
@@ -236,6 +306,8 @@ __device__ void patches(const Map* x, const Map* w, const Map* y, const float* b
                 store_box(y, base + box * (POINTS * 128), slice * WIDE + box * CHANNELS, column0, line0, sample0);
         stores_done();
     }
+    __syncwarp();
+    meet_pair(); // the other block may still arrive at barriers of this one
 }
 
 // How a part of the weights' gradient is summed: over tiles of tile_lines x 8 points.
@@ -247,15 +319,56 @@ struct Strips {
     int channels, filters;
 };
 
-// Parts of the weights' gradient, [part][line][column][filter][channel]: 64 filters, 64 channels, 3 x 3 taps. A warpgroup has
-// a column of the filter; 3 lines of it are the same patch, begun a line lower each.
+// The sums of one tile of bfloat16: 64 filters, 3 x 64 channels. The patch is read a line lower for each of the 3.
+__device__ __forceinline__ void add_strip(float (&sums)[96], unsigned gradient, unsigned patch, int tile_lines) {
+    products_begin();
+    unsigned long long a = rows_at(gradient), b = rows_at(patch);
+    for (int k = 0; k < tile_lines / 2; k++) product_of_points(sums, a + 128 * k, b + 128 * k);
+    products_end();
+}
+
+// The same of float32, which the warpgroup's instruction takes along the depth only, by a warp: 16 filters, 3 x 32 channels.
+// A line of the patch meets 3 lines of the gradient, which stay in registers. Points 2t and 2t + 1 of a line are the depths
+// t and t + 4, so that no two lanes read the same bank.
+__device__ __forceinline__ void add_strip(float (&sums)[48], unsigned gradient, unsigned patch, int tile_lines, int filter) {
+    int lane = threadIdx.x & 31, g = lane >> 2, t = lane & 3, f = filter % 32 + g;
+    auto piece = [&](unsigned line, int channel, int point) {
+        return shared_float(line + point * 128 + (((channel >> 2) ^ point) << 4) + (channel & 3) * 4);
+    };
+    gradient += filter / 32 * tile_lines * 1024;
+    float a[3][4]; // of the gradient's line that meets this line of the patch by tap 0, 1, 2
+#pragma unroll
+    for (int i = 0; i < 12; i++) a[i / 4][i % 4] = 0.f;
+    for (int line = 0; line < tile_lines + 2; line++) {
+        unsigned from = gradient + line * 1024;
+        bool there = line < tile_lines;
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            a[2][i] = a[1][i], a[1][i] = a[0][i];
+            a[0][i] = there ? piece(from, f + 8 * (i & 1), 2 * t + (i >> 1)) : 0.f;
+        }
+#pragma unroll
+        for (int j = 0; j < 4; j++) {
+            unsigned of_patch = patch + line * 1024;
+            float b[2] = {piece(of_patch, 8 * j + g, 2 * t), piece(of_patch, 8 * j + g, 2 * t + 1)};
+#pragma unroll
+            for (int tap = 0; tap < 3; tap++)
+                if (line >= tap && line < tile_lines + tap) mma(sums + (tap * 4 + j) * 4, a[tap], b);
+        }
+    }
+}
+
+// Parts of the weights' gradient, [part][line][column][filter][channel], of a block's 64 filters, 64 channels in bfloat16 or
+// 32 in float32, and 3 x 3 taps. A warpgroup has a column of the filter.
+template <bool HALF>
 __device__ void strips(const Map* x, const Map* dy, float* parts, const Strips& walk) {
+    constexpr int FILTERS = 64, CHANNELS = HALF ? 64 : 32;
     __shared__ unsigned long long barriers[2 * MOST_STAGES];
     unsigned full = shared_address(barriers), empty = full + 8 * MOST_STAGES;
     unsigned base = (shared_address(dynamic) + 1023) & ~1023u;
-    unsigned gradient_room = walk.tile_lines * 1024, room = gradient_room + 3 * walk.patch_room;
-    int filter0 = blockIdx.x % walk.filter_slices * 64, rest = blockIdx.x / walk.filter_slices;
-    int channel0 = rest % walk.chunks * 64, taps = rest / walk.chunks;
+    unsigned gradient_room = FILTERS / CHANNELS * walk.tile_lines * 1024, room = gradient_room + 3 * walk.patch_room;
+    int filter0 = blockIdx.x % walk.filter_slices * FILTERS, rest = blockIdx.x / walk.filter_slices;
+    int channel0 = rest % walk.chunks * CHANNELS, taps = rest / walk.chunks;
     int tap_line = taps % walk.line_groups * 3, tap_column = taps / walk.line_groups * 3;
     int columns = min(3, walk.kernel_columns - tap_column);
     int start = blockIdx.y * walk.share, end = min(start + walk.share, walk.tiles);
@@ -276,7 +389,8 @@ __device__ void strips(const Map* x, const Map* dy, float* parts, const Strips& 
                 int line = over % walk.down * walk.tile_lines, sample = over / walk.down;
                 barrier_wait(empty + 8 * stage, (round & 1) ^ 1);
                 barrier_expect(ready, gradient_room + columns * (walk.tile_lines + 2) * 1024);
-                load_box(to, dy, ready, filter0, column, line, sample);
+                for (int f = 0; f < FILTERS / CHANNELS; f++)
+                    load_box(to + f * walk.tile_lines * 1024, dy, ready, filter0 + f * CHANNELS, column, line, sample);
                 for (int l = 0; l < columns; l++)
                     load_box(to + gradient_room + l * walk.patch_room, x, ready, channel0,
                              column + tap_column + l - walk.left, line + tap_line - walk.above, sample);
@@ -286,43 +400,48 @@ __device__ void strips(const Map* x, const Map* dy, float* parts, const Strips& 
         return;
     }
     int lane = threadIdx.x & 31, warp = threadIdx.x >> 5, own = warp >> 2;
-    float sums[96];
+    float sums[HALF ? 96 : 48];
 #pragma unroll
-    for (int i = 0; i < 96; i++) sums[i] = 0.f;
+    for (int i = 0; i < sizeof(sums) / 4; i++) sums[i] = 0.f;
     int stage = 0, round = 0, before = 0;
     for (int tile = start; tile < end; tile++) {
         unsigned gradient = base + stage * room, patch = gradient + gradient_room + own * walk.patch_room;
         barrier_wait(full + 8 * stage, round & 1);
-        if (own < columns) {
-            products_begin();
-            unsigned long long a = rows_at(gradient), b = rows_at(patch);
-            for (int k = 0; k < walk.tile_lines / 2; k++) product_of_points(sums, a + 128 * k, b + 128 * k);
-            products_end();
-            products_wait<1>();
+        if constexpr (HALF) {
+            if (own < columns) {
+                add_strip(sums, gradient, patch, walk.tile_lines);
+                products_wait<1>(); // the tile before is done
+            }
+            if (tile > start && lane == 0) barrier_arrive(empty + 8 * before);
+            before = stage;
+        } else {
+            if (own < columns) add_strip(sums, gradient, patch, walk.tile_lines, (warp & 3) * 16);
+            __syncwarp();
+            if (lane == 0) barrier_arrive(empty + 8 * stage);
         }
-        if (tile > start && lane == 0) barrier_arrive(empty + 8 * before);
-        before = stage;
         if (++stage == walk.stages) stage = 0, round++;
     }
-    products_wait<0>();
+    if constexpr (HALF) products_wait<0>();
     if (own >= columns) return;
+    auto keep = [&](int tap, int filter, int channel, const float* two_sums) {
+        int line = tap_line + tap;
+        channel += channel0 + (lane & 3) * 2, filter += filter0 + (lane >> 2);
+        if (line >= walk.kernel_lines || channel >= walk.channels || filter >= walk.filters) return;
+        long long at = ((long long)blockIdx.y * walk.kernel_lines + line) * walk.kernel_columns + tap_column + own;
+        *(float2*)(parts + (at * walk.filters + filter) * walk.channels + channel) = make_float2(two_sums[0], two_sums[1]);
+    };
 #pragma unroll
-    for (int j = 0; j < 24; j++) {
-        int line = tap_line + j / 8, channel = channel0 + 8 * (j % 8) + (lane & 3) * 2;
+    for (int tap = 0; tap < 3; tap++)
 #pragma unroll
-        for (int half = 0; half < 2; half++) {
-            int filter = filter0 + (warp & 3) * 16 + half * 8 + (lane >> 2);
-            if (line >= walk.kernel_lines || channel >= walk.channels || filter >= walk.filters) continue;
-            long long tap = ((long long)blockIdx.y * walk.kernel_lines + line) * walk.kernel_columns + tap_column + own;
-            float* to = parts + (tap * walk.filters + filter) * walk.channels + channel;
-            *(float2*)to = make_float2(sums[4 * j + 2 * half], sums[4 * j + 2 * half + 1]);
-        }
-    }
+        for (int j = 0; j < CHANNELS / 8; j++)
+#pragma unroll
+            for (int half = 0; half < 2; half++)
+                keep(tap, (warp & 3) * 16 + half * 8, 8 * j, sums + (tap * (CHANNELS / 8) + j) * 4 + half * 2);
 }
 
 // Names: blocks of 64 points of a warpgroup, filters, lines of the filter from a patch, precision.
 #define IMAGE_PATCHES(B, WIDE, LINES, HALF, end, blocks)                                                                \
-    extern "C" __global__ void __launch_bounds__(288, blocks) image_patches_##B##_##WIDE##_##LINES##_##end(             \
+    extern "C" __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(288, blocks) image_patches_##B##_##WIDE##_##LINES##_##end(             \
         const __grid_constant__ Map x, const __grid_constant__ Map w, const __grid_constant__ Map y, const float* bias, \
         const __grid_constant__ Walk walk) {                                                                            \
         patches<HALF, B, WIDE, LINES>(&x, &w, &y, bias, walk);                                                          \
@@ -331,15 +450,20 @@ __device__ void strips(const Map* x, const Map* dy, float* parts, const Strips& 
     IMAGE_PATCHES(1, 64, LINES, true, bf16, 2)   \
     IMAGE_PATCHES(1, 128, LINES, true, bf16, 2)  \
     IMAGE_PATCHES(2, 128, LINES, true, bf16, 1)  \
+    IMAGE_PATCHES(1, 256, LINES, true, bf16, 1)  \
     IMAGE_PATCHES(1, 64, LINES, false, tf32, 2)  \
     IMAGE_PATCHES(1, 128, LINES, false, tf32, 2) \
-    IMAGE_PATCHES(2, 128, LINES, false, tf32, 1)
+    IMAGE_PATCHES(2, 128, LINES, false, tf32, 1) \
+    IMAGE_PATCHES(1, 256, LINES, false, tf32, 1)
 IMAGE_PATCHES_OF(1)
 IMAGE_PATCHES_OF(3)
 
-extern "C" __global__ void __launch_bounds__(416, 1)
-    image_strips_bf16(const __grid_constant__ Map x, const __grid_constant__ Map dy, float* parts,
-                      const __grid_constant__ Strips walk) {
-    strips(&x, &dy, parts, walk);
-}
+#define IMAGE_STRIPS(HALF, end)                                                                                     \
+    extern "C" __global__ void __launch_bounds__(416, 1)                                                            \
+        image_strips_##end(const __grid_constant__ Map x, const __grid_constant__ Map dy, float* parts,             \
+                           const __grid_constant__ Strips walk) {                                                   \
+        strips<HALF>(&x, &dy, parts, walk);                                                                         \
+    }
+IMAGE_STRIPS(true, bf16)
+IMAGE_STRIPS(false, tf32)
 #endif

@@ -237,14 +237,19 @@ __device__ void weights(const T* x, const T* dy, float* parts, Geometry g, int s
     float a[DEPTH], b[DEPTH * COLUMNS / THREADS];
 
     auto fetch = [&](int step) {
+        int point = start + step * DEPTH + tid * A / ROWS;
+        int j = point % g.columns.to, over = point / g.columns.to, i = over % g.lines.to, n = over / g.lines.to;
 #pragma unroll
         for (int v = 0; v < DEPTH; v += A) {
-            int point = start + step * DEPTH + (v * THREADS + tid * A) / ROWS;
-            int j = point % g.columns.to, over = point / g.columns.to, i = over % g.lines.to, n = over / g.lines.to;
             int at = i * g.lines.mul + above, beside = j * g.columns.mul + left;
             bool there = row < rows && point < end && (unsigned)at < (unsigned)g.lines.from &&
                          (unsigned)beside < (unsigned)g.columns.from;
             take<T, A, M>(x + (((long long)n * g.lines.from + at) * g.columns.from + beside) * g.from + channel, there, a + v);
+            point += A, j += A; // 8 values at once are 8 points on
+            while (j >= g.columns.to) {
+                j -= g.columns.to;
+                if (++i == g.lines.to) i = 0, n++;
+            }
         }
 #pragma unroll
         for (int v = 0; v < DEPTH * COLUMNS / THREADS; v += B) {
