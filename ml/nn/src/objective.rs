@@ -55,6 +55,14 @@ pub trait Resident {
     /// # Errors
     /// A device that fails.
     fn minibatch(&mut self) -> Result<&mut [f32]>;
+    /// The first `samples` series there are those of the next step, and may go to the device while the last one goes on.
+    ///
+    /// # Errors
+    /// A device that fails.
+    fn send(&mut self, samples: usize) -> Result<()> {
+        let _ = samples;
+        Ok(())
+    }
     /// One step with the first `samples` series there. It returns at once.
     ///
     /// # Errors

@@ -22,6 +22,7 @@ struct Device {
     settings: OptimizerSettings,
     optimizer: Optimizer,
     minibatch: Vec<f32>,
+    sent: Option<usize>,
     loss: f64,
 }
 
@@ -34,6 +35,7 @@ impl Device {
             optimizer: Optimizer::new(rule.clone(), T),
             settings: rule,
             minibatch,
+            sent: None,
             loss: f64::NAN,
         }
     }
@@ -84,9 +86,16 @@ impl Resident for Device {
         Ok(self.optimizer.state())
     }
     fn minibatch(&mut self) -> Result<&mut [f32]> {
+        self.sent = None;
         Ok(&mut self.minibatch)
     }
+    fn send(&mut self, samples: usize) -> Result<()> {
+        assert!(self.minibatch[..samples * T].iter().any(|v| !v.is_nan()), "it is filled before it travels");
+        self.sent = Some(samples);
+        Ok(())
+    }
     fn step(&mut self, samples: usize) -> Result<()> {
+        assert_eq!(self.sent.take(), Some(samples), "a step is of what was sent last");
         let mut gradient = [0.0; T];
         self.loss = loss_and_gradient(&self.w, &self.minibatch[..samples * T], &mut gradient);
         self.optimizer.apply(&mut self.w, &mut gradient, samples as u64);

@@ -31,9 +31,8 @@ pub(super) struct Exchange {
     /// Replicas before this one, and all others.
     pub before: usize,
     pub peers: usize,
-    /// The gradients of the hidden layers' weights are there, and all of them.
+    /// The gradients of the hidden layers' weights are there.
     hidden: CudaEvent,
-    all: CudaEvent,
     /// Those of the others' hidden layers are here.
     arrived: CudaEvent,
 }
@@ -48,7 +47,6 @@ impl Exchange {
             before: number,
             peers,
             hidden: card.event()?,
-            all: card.event()?,
             arrived: card.event()?,
         })
     }
@@ -56,6 +54,11 @@ impl Exchange {
     /// Waits for the copies that it asked for.
     pub fn wait(&self) -> Result<()> {
         self.stream.synchronize().during("copies of gradients")
+    }
+
+    /// What is recorded when the gradients of the hidden layers' weights are there.
+    pub fn hidden(&self) -> &CudaEvent {
+        &self.hidden
     }
 
     /// The gradients of the others.
@@ -80,22 +83,17 @@ fn runs(hidden: [Run; 2], total: usize) -> [Vec<Run>; 2] {
 
 impl Replicas {
     /// One step of every replica with slot `slot` (the last was with `last`), whose minibatches are on their way.
-    pub(super) fn step_together(&self, slot: usize, last: usize) -> Result<()> {
+    pub(super) fn step(&self, slot: usize, last: usize) -> Result<()> {
         let what = "a training step";
         for (i, one) in self.replicas.iter().enumerate() {
             // Until then the others copy what is overwritten here.
             for (_, peer) in self.peers(i) {
                 one.card.stream().wait(peer.used(last)).during(what)?;
             }
-            let Some(exchange) = &one.exchange else { continue };
-            one.launch(slot, 0)?;
-            exchange.hidden.record(one.card.stream()).during(what)?;
-            one.launch(slot, 1)?;
-            exchange.all.record(one.card.stream()).during(what)?;
+            one.differentiate(slot)?;
         }
         for (i, one) in self.replicas.iter().enumerate() {
             self.exchange(i, last)?;
-            one.launch(slot, 2)?;
             one.end(slot)?;
         }
         Ok(())
@@ -163,10 +161,8 @@ impl Replicas {
         exchange.arrived.record(&exchange.stream).during(what)?;
         let stream = one.card.stream();
         for (place, peer) in self.peers(i) {
-            if let Some(theirs) = &peer.exchange {
-                stream.wait(&theirs.all).during(what)?;
-                copy(stream, place, peer, &rest)?;
-            }
+            stream.wait(peer.known()).during(what)?;
+            copy(stream, place, peer, &rest)?;
         }
         stream.wait(&exchange.arrived).during(what)
     }

@@ -3,11 +3,11 @@
 //! ```text
 //!   minibatch i+1 ─copy stream─► slot ─┐
 //!   minibatch i ──────────────────────►│ first conv+pool │ conv │ pool │ … │ Z │ hidden │ Z′ │ … │ last conv, loss │
-//!                                      │ backward, the same way back │ sums of parts │ update │      one graph
+//!                                      │ backward, the same way back │ sums of parts ‖ update │
 //! ```
 //! Activations stay on the card as rows `[time][channel]`; convolutions are products over them ([`crate::Conv1d`]). A step
-//! is captured once as a graph and replayed: no host takes part in it but by the copy of the next minibatch. Sums run in a
-//! fixed order, so that two runs on one card give the same bits.
+//! is captured once as two graphs and replayed: no host takes part in it but by the copy of the next minibatch, and it learns
+//! the loss before the update. Sums run in a fixed order, so that two runs on one card give the same bits.
 
 mod buffers;
 mod edges;

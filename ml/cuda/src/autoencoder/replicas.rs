@@ -1,7 +1,7 @@
 //! An autoencoder that trains on one card, or as replicas on several cards of this host.
 //!
-//! A minibatch lies in memory that all cards read by themselves, and each takes its share. A lone replica's step is one
-//! graph. Several exchange their gradients ([`super::exchange`]) and apply the rule each for itself.
+//! A minibatch lies in memory that all cards read by themselves, and each takes its share. Several replicas exchange
+//! their gradients ([`super::exchange`]) and apply the rule each for itself.
 
 use super::{
     Autoencoder, AutoencoderShape,
@@ -20,6 +20,8 @@ pub struct Replicas {
     host: Vec<Pinned>,
     /// The one that is filled next.
     next: usize,
+    /// With how many samples and with which rates it is on its way already.
+    sent: Option<(usize, Rates)>,
     samples: usize,
     connected: bool,
 }
@@ -62,7 +64,7 @@ impl Replicas {
         let replicas = cards.iter().enumerate().map(replica).collect::<Result<_>>()?;
         let values = samples * shape.time_points + cards.len() * CONTROL;
         let host = (0..SLOTS).map(|_| Pinned::new(first, values)).collect::<Result<_>>()?;
-        Ok(Self { replicas, host, next: 0, samples, connected })
+        Ok(Self { replicas, host, next: 0, sent: None, samples, connected })
     }
 
     /// The replicas, in the order of the cards. All have the same parameters.
@@ -173,21 +175,26 @@ impl Replicas {
     /// A card that fails.
     pub fn minibatch(&mut self) -> Result<&mut [f32]> {
         let values = self.samples * self.shape().time_points;
-        self.replicas.iter().try_for_each(|one| one.wait_for_copy(self.next))?;
+        self.wait_for_copies()?;
+        self.sent = None;
         Ok(&mut self.host[self.next].values_mut()[..values])
     }
 
-    /// Trains on the first `samples` series of what was written to [`Self::minibatch`]: one step. It returns at once;
-    /// what fails shows later.
+    fn wait_for_copies(&self) -> Result<()> {
+        self.replicas.iter().try_for_each(|one| one.wait_for_copy(self.next))
+    }
+
+    /// Brings the first `samples` series of what was written to [`Self::minibatch`] to the cards, for the step that
+    /// [`Self::train`] with the same numbers takes: then they travel while the cards are at the step before.
     ///
     /// # Errors
-    /// No rule, too many samples, a card that fails.
-    pub fn train(&mut self, samples: usize, rates: &Rates) -> Result<()> {
+    /// As [`Self::train`].
+    pub fn send(&mut self, samples: usize, rates: &Rates) -> Result<()> {
         if self.first().rule.is_none() || samples > self.samples {
             let reason = format!("{samples} samples, {} at most, and a rule is needed", self.samples);
             return Err(Error::Shape { what: "a training step", reason });
         }
-        self.replicas.iter_mut().try_for_each(Autoencoder::capture)?;
+        self.wait_for_copies()?;
         let (time_points, cards, slot) = (self.shape().time_points, self.replicas.len(), self.next);
         let (series, controls) = self.host[slot].values_mut().split_at_mut(self.samples * time_points);
         let controls = controls.chunks_exact_mut(CONTROL);
@@ -197,14 +204,24 @@ impl Replicas {
             // SAFETY: all of it is pinned, and written to after `minibatch` has waited for the copy.
             unsafe { one.bring(slot, series, control)? };
         }
-        self.next = (slot + 1) % SLOTS;
-        match &self.replicas[..] {
-            [alone] => {
-                alone.launch(slot, 0)?;
-                alone.end(slot)
-            }
-            _ => self.step_together(slot, (slot + SLOTS - 1) % SLOTS),
+        self.sent = Some((samples, *rates));
+        Ok(())
+    }
+
+    /// Trains on the first `samples` series of what was written to [`Self::minibatch`]: one step. It returns at once;
+    /// what fails shows later.
+    ///
+    /// # Errors
+    /// No rule, too many samples, a card that fails.
+    pub fn train(&mut self, samples: usize, rates: &Rates) -> Result<()> {
+        if self.sent != Some((samples, *rates)) {
+            self.send(samples, rates)?;
         }
+        self.replicas.iter_mut().try_for_each(Autoencoder::capture)?;
+        self.sent = None;
+        let slot = self.next;
+        self.next = (slot + 1) % SLOTS;
+        self.step(slot, (slot + SLOTS - 1) % SLOTS)
     }
 
     /// The losses of all steps since this was last called, summed over their samples; waits for them.
@@ -215,7 +232,7 @@ impl Replicas {
         self.replicas.iter_mut().map(Autoencoder::take_losses).sum()
     }
 
-    /// The loss of the last step, summed over its samples; waits for it.
+    /// The loss of the last step, summed over its samples; waits for it, but not for the step's update.
     ///
     /// # Errors
     /// A card that failed in one of the steps so far.

@@ -53,6 +53,8 @@ pub(super) const SLOTS: usize = 3;
 #[derive(Debug)]
 pub(super) struct Slots {
     slots: Vec<Slot>,
+    /// Recorded when losses and gradient of the last step are there, before its update.
+    known: CudaEvent,
     /// For passes outside of training.
     aside: Memory,
     values: usize,
@@ -62,14 +64,15 @@ impl Slots {
     pub fn new(card: &Card, values: usize) -> Result<Self> {
         let slots = (0..SLOTS).map(|_| Slot::new(card, values)).collect::<Result<_>>()?;
         let aside = Memory::zeros(card, Values::F32, values + CONTROL, "minibatches")?;
-        Ok(Self { slots, aside, values })
+        Ok(Self { slots, known: card.event()?, aside, values })
     }
 }
 
 /// A part of a step, over the series and the control at these addresses.
 type Part = fn(&Autoencoder, u64, u64) -> Result<()>;
-/// The parts of a step, a graph each: without peers all in one; else with a cut where their gradients are needed.
-const ALONE: [Part; 1] = [Autoencoder::step];
+/// The parts of a step, a graph each, with a cut where somebody waits for what is there: the host for the loss, while the
+/// update goes on, and peers for gradients.
+const ALONE: [Part; 2] = [Autoencoder::start_to_end, |a, _, control| a.update(control)];
 const WITH_PEERS: [Part; 3] =
     [Autoencoder::start_to_hidden, Autoencoder::hidden_to_end, |a, _, control| a.update(control)];
 
@@ -110,8 +113,7 @@ impl Autoencoder {
         &self.slots.slots[i].used
     }
 
-    /// Copies `series` and `control` to slot `i` when its last step is done; what comes next on the card's stream
-    /// finds them.
+    /// Copies `series` and `control` to slot `i` when its last step is done; its next step finds them.
     ///
     /// # Safety
     /// Both must be pinned, and stay as they are until [`Self::wait_for_copy`] returns.
@@ -124,17 +126,33 @@ impl Autoencoder {
             unsafe { result::memcpy_htod_async(slot.device.at(to), from, self.card.copies().cu_stream()) }
                 .during(what)?;
         }
-        slot.copied.record(self.card.copies()).during(what)?;
-        self.card.stream().wait(&slot.copied).during(what)
+        slot.copied.record(self.card.copies()).during(what)
     }
 
-    /// Part `part` of the step with slot `i`.
-    pub(super) fn launch(&self, i: usize, part: usize) -> Result<()> {
+    /// What is recorded when losses and gradient of a step are there.
+    pub(super) fn known(&self) -> &CudaEvent {
+        &self.slots.known
+    }
+
+    fn launch(&self, i: usize, part: usize) -> Result<()> {
         self.slots.slots[i].graphs[part].0.launch().during("a training step")
     }
 
-    /// The step with slot `i` ends here.
+    /// The step with slot `i` as far as losses and gradient.
+    pub(super) fn differentiate(&self, i: usize) -> Result<()> {
+        let what = "a training step";
+        self.card.stream().wait(&self.slots.slots[i].copied).during(what)?;
+        self.launch(i, 0)?;
+        if let Some(exchange) = &self.exchange {
+            exchange.hidden().record(self.card.stream()).during(what)?;
+            self.launch(i, 1)?;
+        }
+        self.known().record(self.card.stream()).during(what)
+    }
+
+    /// The rest of it.
     pub(super) fn end(&self, i: usize) -> Result<()> {
+        self.launch(i, if self.exchange.is_some() { 2 } else { 1 })?;
         self.used(i).record(self.card.stream()).during("a training step")
     }
 
@@ -145,7 +163,8 @@ impl Autoencoder {
             return Ok(());
         }
         let (series, control) = self.place(&[])?;
-        self.step(series, control)?;
+        self.start_to_end(series, control)?;
+        self.update(control)?;
         for i in 0..SLOTS {
             let device = &self.slots.slots[i].device;
             let (series, control) = (device.at(0), device.at(self.slots.values));
@@ -167,10 +186,9 @@ impl Autoencoder {
         Ok(Graph(graph))
     }
 
-    fn step(&self, series: u64, control: u64) -> Result<()> {
+    fn start_to_end(&self, series: u64, control: u64) -> Result<()> {
         self.start_to_hidden(series, control)?;
-        self.hidden_to_end(series, control)?;
-        self.update(control)
+        self.hidden_to_end(series, control)
     }
 
     /// As far as the gradients of the hidden layers' weights, which are most of all.
@@ -203,8 +221,12 @@ impl Autoencoder {
 
     /// As [`super::Replicas::step_loss`], of this one.
     pub(super) fn step_loss(&self) -> Result<f64> {
-        let mut last = [0f64];
-        self.totals.read(&self.card, 1, bytes_of_mut(&mut last))?;
+        let (mut last, copies, what) = ([0f64], self.card.copies(), "reading a loss");
+        copies.wait(self.known()).during(what)?;
+        // SAFETY: the value is there, and the copy is waited for before it is used.
+        unsafe { result::memcpy_dtoh_async(bytes_of_mut(&mut last), self.totals.at(1), copies.cu_stream()) }
+            .during(what)?;
+        copies.synchronize().during(what)?;
         Ok(last[0])
     }
 }

@@ -90,6 +90,7 @@ impl Trainer<'_> {
         let values = rows.len() * self.objective.time_points();
         let into = self.objective.resident().ok_or_else(missing)?.minibatch()?;
         self.feed.read(rows, &mut into[..values])?;
+        self.device()?.send(rows.len())?;
         rows.clone_into(&mut self.ahead);
         Ok(())
     }

@@ -262,11 +262,7 @@ impl TrainJob {
     /// What distinguishes it from trainings that may go on from its checkpoints: these may have another number of
     /// ranks, compute elsewhere, keep other checkpoints, and wait for longer or shorter.
     pub(crate) fn lineage(&self) -> String {
-        let mut settings = serde_json::to_value(&self.settings).unwrap_or_default();
-        if let Some(settings) = settings.as_object_mut() {
-            settings.retain(|name, _| !MAY_CHANGE.contains(&name.as_str()));
-        }
-        self.identity_with(&settings.to_string())
+        self.identity_with(&lasting(&self.settings))
     }
 
     fn identity_with(&self, settings: &str) -> String {
@@ -279,6 +275,15 @@ impl TrainJob {
             self.folder.display()
         )
     }
+}
+
+/// The settings that a training cannot be gone on with changed.
+fn lasting(settings: &TrainSettings) -> String {
+    let mut settings = serde_json::to_value(settings).unwrap_or_default();
+    if let Some(settings) = settings.as_object_mut() {
+        settings.retain(|name, _| !MAY_CHANGE.contains(&name.as_str()));
+    }
+    settings.to_string()
 }
 
 /// One line, for plans.
@@ -322,6 +327,17 @@ fn thousands(n: usize) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_training_goes_on_with_other_ranks_and_devices_but_not_with_another_seed() {
+        let settings = TrainSettings::default();
+        let moved = TrainSettings { ranks: 3, device: "cuda:0,1".into(), ..settings.clone() };
+        assert_eq!(lasting(&moved), lasting(&settings));
+        assert_ne!(
+            lasting(&TrainSettings { seed: settings.seed + 1, ..settings.clone() }),
+            lasting(&settings)
+        );
+    }
 
     #[test]
     fn numbers_are_grouped_by_thousands() {

@@ -37,6 +37,18 @@ async fn ranks_and_parameter_shards_are_nodes() {
 }
 
 #[tokio::test]
+async fn a_device_that_is_not_the_cpu_is_named() {
+    let bench = Bench::new();
+    bench.table("bold", vec![vec![series(Some("a"), 0..3)]]);
+    for (device, named) in [("cpu", None), ("cuda:0,1", Some(" device=cuda:0,1"))] {
+        let request = bench.request("SELECT * FROM bold", None, json!({"device": device})).await;
+        let text = bench.catalog.plan_train(request).unwrap().display_indent().to_string();
+        assert_eq!(text.find("device"), named.and_then(|named| text.find(named)).map(|at| at + 1), "{text}");
+        assert_eq!(text.contains("device"), named.is_some(), "{text}");
+    }
+}
+
+#[tokio::test]
 async fn a_ring_has_no_shards() {
     let bench = Bench::new();
     bench.table("bold", vec![vec![series(Some("a"), 0..3)]]);

@@ -48,6 +48,13 @@ impl OnCards {
         Ok(sum)
     }
 
+    /// Of the next step.
+    fn rates(&self) -> Rates {
+        let OptimizerSettings { learning_rate, epsilon, momentum, beta_2, reduction, .. } = self.optimizer;
+        let mean = reduction == Reduction::Mean;
+        Rates { learning_rate, epsilon, momentum, beta_2, mean, step: self.steps + 1 }
+    }
+
     /// As [`crate::Objective::loss`].
     pub fn loss(&mut self, parameters: &[f32], series: &[f32]) -> Result<f64> {
         self.model.set_parameters(parameters).map_err(card_failed)?;
@@ -93,11 +100,14 @@ impl Resident for OnCards {
         Ok(&mut self.model.minibatch().map_err(card_failed)?[..values])
     }
 
+    fn send(&mut self, samples: usize) -> Result<()> {
+        let rates = self.rates();
+        self.model.send(samples, &rates).map_err(card_failed)
+    }
+
     fn step(&mut self, samples: usize) -> Result<()> {
+        let rates = self.rates();
         self.steps += 1;
-        let OptimizerSettings { learning_rate, epsilon, momentum, beta_2, reduction, .. } = self.optimizer;
-        let mean = reduction == Reduction::Mean;
-        let rates = Rates { learning_rate, epsilon, momentum, beta_2, mean, step: self.steps };
         self.model.train(samples, &rates).map_err(card_failed)
     }
 
