@@ -91,6 +91,15 @@ impl Cut {
         self.wide * ROW
     }
 
+    /// Bytes of the output, which has a place of its own where a tile is done so soon that its block shall go on to others.
+    fn output(&self, element: usize) -> usize {
+        self.points() * self.wide * element
+    }
+
+    fn goes_on(&self) -> bool {
+        self.wide == 64
+    }
+
     /// The same with as many patches and slices as `room` bytes have place for.
     fn filled(self, room: usize) -> Option<Self> {
         let (patch, slice) = (self.patch_room(), self.slice());
@@ -103,9 +112,14 @@ impl Cut {
         (patches >= 2 && stages > self.lines.max(2) - 1).then_some(Self { patches, stages, ..self })
     }
 
+    /// Bytes of patches and slices.
+    fn stages(&self) -> usize {
+        self.patches * self.patch_room() + self.stages * self.slice()
+    }
+
     fn shared(&self, element: usize) -> usize {
-        let walk = self.patches * self.patch_room() + self.stages * self.slice();
-        walk.max(self.points() * self.wide * element) + BESIDE
+        let output = self.output(element);
+        BESIDE + if self.goes_on() { self.stages() + output } else { self.stages().max(output) }
     }
 
     /// Tiles of all samples, and of lines and columns of one.
@@ -174,8 +188,10 @@ impl Hopper {
                 for tile in tiles(128 * blocks, lines, samples, pass.written) {
                     let cut = Cut { blocks, wide, lines, tile, patches: 0, stages: 0 };
                     let element = self.precision.values().size();
-                    let fits =
-                        |room: usize| cut.filled(room - BESIDE).filter(|cut| cut.shared(element) <= room);
+                    let fits = |room: usize| {
+                        let output = if cut.goes_on() { cut.output(element) } else { 0 };
+                        cut.filled(room - BESIDE - output).filter(|cut| cut.shared(element) <= room)
+                    };
                     let (small, large) = (fits(HALF), fits(self.most_shared - BARRIERS));
                     let (at_once, cut) = match (small, large) {
                         (Some(cut), _) if blocks * wide <= 128 => (2, cut),
@@ -194,7 +210,7 @@ impl Hopper {
                     let shared = (patch + cut.slice() + read) as f64 / 128.0;
                     let step = products.max(copies).max(shared);
                     let steps = (pass.kernel[0] * pass.kernel[1] * chunks) as f64;
-                    let ends = if at_once == 2 { 1000.0 } else { 3000.0 };
+                    let ends = if at_once == 2 { 1000.0 } else { 7000.0 };
                     let cost = (rounds * at_once) as f64 * (steps * step + ends);
                     if best.is_none_or(|(least, _)| cost < least) {
                         best = Some((cost, cut));
@@ -262,6 +278,7 @@ impl Hopper {
         let w = map(weights, read_kind, &[pass.from, pass.to, taps], &[chunk, cut.wide / 2, 1])?;
         let y = image(to, plain(values), pass.written, pass.to, lines)?;
         let [_, down, across] = cut.tiles(samples, pass.written);
+        let blocks = self.blocks(samples, pass, &cut);
         let walk = [
             pass.kernel[0] as i32,
             pass.kernel[1] as i32,
@@ -275,18 +292,21 @@ impl Hopper {
             down as i32,
             across as i32,
             pass.to.div_ceil(cut.wide) as i32,
+            (blocks / 2) as i32,
             cut.patches as i32,
             cut.stages as i32,
             cut.patch_bytes() as i32,
             cut.patch_room() as i32,
             cut.block_rows() as i32,
+            if cut.goes_on() { cut.stages() as i32 } else { 0 },
             pass.to as i32,
             relu.into(),
         ];
         let name =
             format!("image_patches_{}_{}_{}_{}", cut.blocks, cut.wide, cut.lines, self.precision.name());
         let launch = Launch::of_images(card, name).words(&x).words(&w).words(&y).pointer(bias).ints(&walk);
-        let blocks = self.blocks(samples, pass, &cut);
+        let most = 2 * self.multiprocessors;
+        let blocks = if cut.goes_on() { blocks.min(most) } else { blocks };
         // SAFETY: the copy engine keeps to the arrays that it was told of, which the caller has checked.
         unsafe { launch.run([blocks, 1, 1], [288, 1], cut.shared(values.size())) }
     }

@@ -32,22 +32,24 @@ extern "C" __global__ void __launch_bounds__(256) image_sum(const float* parts, 
     constexpr int TAPS = 16;
     __shared__ float lanes[TAPS][8][33];
     int pairs = r_size * s_size, first = blockIdx.x * 32, pair = first + threadIdx.x;
+    // Of 8 rows of threads, `across` sum parts of the same tap.
+    int across = count >= 8 ? 8 : count >= 4 ? 4 : count >= 2 ? 2 : 1, own_part = threadIdx.y % across;
     for (int tap0 = 0; tap0 < taps; tap0 += TAPS) {
         int now = min(TAPS, taps - tap0);
-        for (int tap = 0; tap < now; tap++) {
+        for (int tap = threadIdx.y / across; tap < now; tap += 8 / across) {
             float sum = 0.f;
             if (pair < pairs) {
 #pragma unroll 8
-                for (int part = threadIdx.y; part < count; part += 8)
+                for (int part = own_part; part < count; part += across)
                     sum += parts[((long long)part * taps + tap0 + tap) * pairs + pair];
             }
-            lanes[tap][threadIdx.y][threadIdx.x] = sum;
+            lanes[tap][own_part][threadIdx.x] = sum;
         }
         __syncthreads();
         for (int i = threadIdx.y * 32 + threadIdx.x; i < 32 * now; i += 256) {
             int own = first + i / now, tap = i % now;
             float sum = 0.f;
-            for (int lane = 0; lane < 8; lane++) sum += lanes[tap][lane][i / now];
+            for (int lane = 0; lane < across; lane++) sum += lanes[tap][lane][i / now];
             if (own < pairs) out[(long long)(own / s_size) * by_r + (long long)(own % s_size) * by_s + tap0 + tap] = sum;
         }
         __syncthreads();
