@@ -35,7 +35,7 @@ fn noise(n: usize) -> f32 {
 }
 
 impl Study {
-    fn new(samples: usize, features: usize, voxels: usize, statement: &str) -> Self {
+    fn new(stage: &str, samples: usize, features: usize, voxels: usize, statement: &str) -> Self {
         let study = Self { folder: tempfile::tempdir().unwrap() };
         let x = |run: usize, t: usize, j: usize| noise(run * 1_000_003 + t * 1_009 + j);
         let series = study.folder.path().join("series");
@@ -72,7 +72,7 @@ impl Study {
         write(&study.folder.path().join("stimuli.parquet"), &columns);
         let at = study.folder.path().display();
         let text = format!(
-            "TRAIN MODEL enc USING ridge_cv ({statement}, precision => 'f64')\n\
+            "TRAIN MODEL enc USING {stage} ({statement}, precision => 'f64')\n\
              ON (SELECT * FROM '{at}/series/' WHERE run <> '3')\n\
              FEATURES (SELECT * FROM '{at}/stimuli.parquet')\n\
              VALIDATE ON (SELECT * FROM '{at}/series/' WHERE run = '3') WITH (ranks => $ranks);\n"
@@ -125,10 +125,14 @@ fn write(path: &Path, columns: &[(&str, ArrayRef)]) {
 
 #[test]
 fn four_ranks_on_four_executors_give_the_model_of_one_process() {
-    for options in
-        ["alphas => [0.1, 1, 10, 100], cv => 'run', delays => [0, 1]", "alphas => [1, 10], cv => 'loo'"]
-    {
-        let study = Study::new(60, 5, 40, options);
+    let bands = "bands => {'first': ['x[0]', 'x[1]'], 'rest': ['x[2]', 'x[3]', 'x[4]']}";
+    let banded = format!("{bands}, n_iter => 6, alphas => [0.1, 1, 10, 100], delays => [0, 1]");
+    for (stage, options) in [
+        ("ridge_cv", "alphas => [0.1, 1, 10, 100], cv => 'run', delays => [0, 1]"),
+        ("ridge_cv", "alphas => [1, 10], cv => 'loo'"),
+        ("banded_ridge_cv", banded.as_str()),
+    ] {
+        let study = Study::new(stage, 60, 5, 40, options);
         let here = study.run("here", 1, &[]);
         let there = study.run("there", 4, &["--executors", "4", "--slots", "1"]);
         assert_eq!((here.len(), there.len()), (40, 40));
@@ -165,7 +169,7 @@ fn a_killed_executor_ends_the_training_and_the_next_run_gives_the_model() {
     let alphas: Vec<String> = (1..40).map(|alpha| alpha.to_string()).collect();
     let options =
         format!("alphas => [{}], cv => 'run', delays => [0, 1, 2, 3, 4, 5, 6, 7]", alphas.join(", "));
-    let study = Study::new(250, 40, 1_500, &options);
+    let study = Study::new("ridge_cv", 250, 40, 1_500, &options);
     let mut command = program("voxelflow");
     command.args(study.arguments("killed", 4, &["--executors", "4", "--slots", "1"]));
     let mut run = Running::start(command);
@@ -193,7 +197,7 @@ fn a_killed_executor_ends_the_training_and_the_next_run_gives_the_model() {
 /// What is wrong is said before any rank is asked for, with exit code 2.
 #[test]
 fn what_does_not_fit_is_the_users_to_mend() {
-    let study = Study::new(20, 2, 3, "alphas => [1], cv => 'run'");
+    let study = Study::new("ridge_cv", 20, 2, 3, "alphas => [1], cv => 'run'");
     let file = study.folder.path().join("enc.vf");
     let text = fs::read_to_string(&file).unwrap();
     for (from, to, says) in [
