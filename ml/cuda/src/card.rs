@@ -33,6 +33,8 @@ const IMAGES: &str = concat!(
     include_str!("kernels/image_tiles.cu"),
     include_str!("kernels/image_around.cu"),
     include_str!("kernels/image_hopper.cu"),
+    include_str!("kernels/image_patches.cu"),
+    include_str!("kernels/image_strips.cu"),
 );
 const SERIES: &str = concat!(
     include_str!("kernels/common.cu"),
