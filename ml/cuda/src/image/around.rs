@@ -128,7 +128,7 @@ pub(super) fn check(
         return wrong(format!("{what} holds {} values, {needed} are needed", memory.len()));
     }
     // The kernels count points and vectors in 32 bits.
-    if i32::try_from(needed / 8).is_err() {
+    if i32::try_from(needed).is_err() {
         return wrong(format!(
             "{what} of {needed} values is more than kernels count; use a smaller minibatch"
         ));

@@ -11,6 +11,9 @@
 //! their gradients are float32, in the order of the CPU and of PyTorch, `[filter][channel][line][column]`, anywhere in a
 //! flat buffer.
 //!
+//! Against float64 in the norm, on images of `image_check`: float32 1e-6, TF32 3e-4, bfloat16 2e-3, which is the rounding of
+//! what is written; gradients of weights and bias, which are float32, 1e-6 in bfloat16 too.
+//!
 //! Everything is launched on [`Card::stream`](crate::Card::stream) and returns without waiting, so passes can be captured
 //! in a graph once each has run. Sums have a fixed order: the same inputs on the same kind of card give the same bits.
 
