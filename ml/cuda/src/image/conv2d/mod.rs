@@ -11,6 +11,7 @@ use crate::{Card, Precision, Result, Values, memory::Memory};
 use std::sync::Arc;
 
 const WHAT: &str = "a convolution of images";
+
 /// A convolution of images of one size on a card, with weights as its kernels read them and room for parts of sums.
 ///
 /// Cost of each pass: [`Conv2dShape::operations`] and, but for what is read again from the card's caches,
@@ -18,7 +19,7 @@ const WHAT: &str = "a convolution of images";
 /// there is a ReLU. Sums are in float32. Nothing is allocated after [`Self::new`].
 ///
 /// Which kernels run: on Hopper those of its matrix units, at [`Precision::Bf16`] and [`Precision::Tf32`] with stride 1 and
-/// channels and filters in multiples of 8; elsewhere and otherwise kernels for any card (float32 arithmetic, or matrix
+/// at least 16 channels and filters, both multiples of 8; elsewhere and otherwise kernels for any card (float32 arithmetic, or matrix
 /// units at 10 bits of mantissa, which hold bfloat16 exactly). The weights' gradient of an input of at most 4 channels is a
 /// product of cuBLAS with the windows of all points, which are kept: `kernel[0]·kernel[1]·channels` values a point.
 #[derive(Debug)]
