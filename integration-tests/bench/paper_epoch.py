@@ -54,6 +54,7 @@ def main():
     parser.add_argument("--folder", type=Path)
     parser.add_argument("--json", type=Path)
     args = parser.parse_args()
+    args.binary = args.binary.resolve()
     with tempfile.TemporaryDirectory() as temporary:
         folder = args.folder or Path(temporary)
         data = series(args, folder)
