@@ -7,6 +7,7 @@
 //!   beside the first of them, and how long the exchange of gradients takes alone.
 //! - `operations PRECISION MINIBATCH`: every product of a step, beside what the card reaches.
 //! - `parts PRECISION MINIBATCH`: the filters' gradients by the number of parts of their sums.
+//! - `together PRECISION MINIBATCH`: convolutions by the number of points that a row of their products has.
 //! - `once PRECISION MINIBATCH`: one gradient, for a profiler.
 //! - `cold`: seconds until the first step is done, as one line of JSON.
 
@@ -38,6 +39,7 @@ fn main() {
         }
         ["operations", precision, minibatch] => operations(named(precision), minibatch.parse().unwrap()),
         ["parts", precision, minibatch] => parts(named(precision), minibatch.parse().unwrap()),
+        ["together", precision, minibatch] => together(named(precision), minibatch.parse().unwrap()),
         ["once", precision, minibatch] => {
             let n: usize = minibatch.parse().unwrap();
             let mut model = model(named(precision), true, n, "0");
@@ -155,19 +157,25 @@ fn operations(precision: Precision, n: usize) {
     }
 }
 
+/// Length, channels, filters of the convolutions between series of many channels.
+const LAYERS: [(usize, usize, usize); 6] =
+    [(142, 32, 64), (71, 64, 128), (36, 128, 256), (36, 256, 128), (71, 128, 64), (142, 64, 32)];
+
+/// Values that are not zero.
+fn noise(card: &Card, precision: Precision, values: usize) -> Memory {
+    let kind = precision.values();
+    let bytes = shared::series(64);
+    let bytes: Vec<u8> = bytes.iter().flat_map(|v| (v.to_bits() as u16 | 0x3c00).to_le_bytes()).collect();
+    let bytes: Vec<u8> = bytes.iter().copied().cycle().take(values * kind.size()).collect();
+    Memory::of(card, kind, &bytes, "noise").unwrap()
+}
+
 fn parts(precision: Precision, n: usize) {
     let card = Card::open(0).unwrap();
-    let kind = precision.values();
-    let shapes = [(142, 32, 64), (71, 64, 128), (36, 128, 256), (36, 256, 128), (71, 128, 64), (142, 64, 32)];
-    for (length, channels, filters) in shapes {
+    for (length, channels, filters) in LAYERS {
         let conv = Conv1d { samples: n, length, channels, filters, kernel: 9 };
-        let noise = |values: usize| {
-            let bytes: Vec<u8> =
-                shared::series(64).iter().flat_map(|v| (v.to_bits() as u16 | 0x3c00).to_le_bytes()).collect();
-            let bytes: Vec<u8> = bytes.iter().copied().cycle().take(values * kind.size()).collect();
-            Memory::of(&card, kind, &bytes, "noise").unwrap()
-        };
-        let (x, dy) = (noise(conv.padded_rows() * channels), noise(conv.padded_rows() * filters));
+        let noise = |channels: usize| noise(&card, precision, conv.padded_rows() * channels);
+        let (x, dy) = (noise(channels), noise(filters));
         print!("{length:4} x {channels:3} -> {filters:3}:");
         for phases in [9, 12, 16, 22, 32, 44, 66, 88, 132] {
             let product = conv.weight_gradient(phases);
@@ -175,6 +183,24 @@ fn parts(precision: Precision, n: usize) {
                 Memory::zeros(&card, voxelflow_cuda::Values::F32, phases * conv.weights(), "parts").unwrap();
             let seconds = card.time(20, || product.run(&card, precision, &x, &dy, &to)).unwrap();
             print!("  {phases}: {:.0} us", 1e6 * seconds);
+        }
+        println!();
+    }
+}
+
+fn together(precision: Precision, n: usize) {
+    let card = Card::open(0).unwrap();
+    for (length, channels, filters) in LAYERS {
+        let conv = Conv1d { samples: n, length, channels, filters, kernel: 9 };
+        let x = noise(&card, precision, conv.padded_rows() * channels);
+        let y =
+            Memory::zeros(&card, precision.values(), conv.output_rows() * filters, "activations").unwrap();
+        print!("{length:4} x {channels:3} -> {filters:3}:");
+        for together in [1, 2, 3, 4, 5, 6, 8, 10, 12] {
+            let w = noise(&card, precision, conv.spread(together));
+            let product = conv.forward(together);
+            let seconds = card.time(20, || product.run(&card, precision, &x, &w, &y)).unwrap();
+            print!("  {together}: {:.1} us", 1e6 * seconds);
         }
         println!();
     }

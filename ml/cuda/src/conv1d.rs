@@ -73,31 +73,45 @@ impl Conv1d {
         wanted.clamp(self.kernel, MARGIN + self.kernel)
     }
 
-    /// x `[padded_rows, channels]` · W `[kernel · channels, filters]` → y `[output_rows, filters]`, without bias.
-    pub fn forward(&self) -> Product {
-        self.along(self.channels, self.filters, self.before())
+    /// x `[padded_rows, channels]` · W → y `[output_rows, filters]`, without bias; W is
+    /// `[(kernel + together − 1) · channels, together · filters]`, as [`Self::spread`] has it.
+    pub fn forward(&self, together: usize) -> Product {
+        self.along(self.channels, self.filters, self.before(), together)
     }
 
-    /// dy `[padded_rows, filters]` · W `[kernel · filters, channels]`, its taps backwards → dx `[output_rows, channels]`.
-    pub fn input_gradient(&self) -> Product {
-        self.along(self.filters, self.channels, self.kernel - 1 - self.before())
+    /// dy `[padded_rows, filters]` · W → dx `[output_rows, channels]`; W is
+    /// `[(kernel + together − 1) · filters, together · channels]`, its taps backwards.
+    pub fn input_gradient(&self, together: usize) -> Product {
+        self.along(self.filters, self.channels, self.kernel - 1 - self.before(), together)
     }
 
-    fn along(&self, from: usize, to: usize, before: usize) -> Product {
-        let phases = self.phases(0);
+    /// Values of weights for products that give `together` neighbouring points in a row: tap k of point j in rows
+    /// `k + j`, zeros elsewhere.
+    ///
+    /// With few columns a product neither fills the tiles that it is computed in nor reads a window for more than one
+    /// point. Points side by side cost `together − 1` taps of zeros and give columns `together` times.
+    pub fn spread(&self, together: usize) -> usize {
+        (self.kernel + together - 1) * self.channels * together * self.filters
+    }
+
+    fn along(&self, from: usize, to: usize, before: usize, together: usize) -> Product {
+        let window = self.kernel + together - 1;
+        // Rows of a matrix must not overlap: every so many groups of points are one.
+        let groups = window.div_ceil(together);
+        let period = groups * together;
         Product {
-            rows: (self.samples * self.stride()).div_ceil(phases),
-            columns: to,
-            inner: self.kernel * from,
-            batches: phases,
+            rows: (self.samples * self.stride()).div_ceil(period),
+            columns: together * to,
+            inner: window * from,
+            batches: groups,
             a: Operand {
                 offset: (self.margin() - before) * from,
-                leading: phases * from,
-                stride: from,
+                leading: period * from,
+                stride: together * from,
                 transposed: false,
             },
-            b: Operand { offset: 0, leading: to, stride: 0, transposed: false },
-            c: Operand { offset: 0, leading: phases * to, stride: to, transposed: false },
+            b: Operand { offset: 0, leading: together * to, stride: 0, transposed: false },
+            c: Operand { offset: 0, leading: period * to, stride: together * to, transposed: false },
         }
     }
 
@@ -183,21 +197,37 @@ mod tests {
             let x = wave(samples * length * channels, 0.7);
             let dy = wave(samples * length * filters, 0.9);
             let w = wave(conv.weights(), 0.3);
-            let before = conv.before() as isize;
-
-            let mut y = vec![9.0; conv.output_rows() * filters];
-            conv.forward().run_on_cpu(&padded(&conv, &x, channels), &w, &mut y);
-            let mut turned = vec![0.0; w.len()];
-            for k in 0..kernel {
-                for c in 0..channels {
-                    for o in 0..filters {
-                        turned[((kernel - 1 - k) * filters + o) * channels + c] =
-                            w[(k * channels + c) * filters + o];
+            for together in [1, 2, 3, 8] {
+                let spread = |from: usize, to: usize, tap: &dyn Fn(usize, usize, usize) -> f64| {
+                    let mut spread = vec![0.0; conv.spread(together)];
+                    for j in 0..together {
+                        for k in 0..kernel {
+                            for c in 0..from {
+                                for o in 0..to {
+                                    spread[(((k + j) * from + c) * together + j) * to + o] = tap(k, c, o);
+                                }
+                            }
+                        }
                     }
-                }
+                    spread
+                };
+                let straight = |k: usize, c: usize, o: usize| w[(k * channels + c) * filters + o];
+                let mut y = vec![9.0; conv.output_rows() * filters];
+                let weights = spread(channels, filters, &straight);
+                conv.forward(together).run_on_cpu(&padded(&conv, &x, channels), &weights, &mut y);
+                let weights = spread(filters, channels, &|k, o, c| straight(kernel - 1 - k, c, o));
+                let mut dx = vec![9.0; conv.output_rows() * channels];
+                conv.input_gradient(together).run_on_cpu(&padded(&conv, &dy, filters), &weights, &mut dx);
+                compare(&conv, &x, &dy, &w, &y, &dx);
             }
-            let mut dx = vec![9.0; conv.output_rows() * channels];
-            conv.input_gradient().run_on_cpu(&padded(&conv, &dy, filters), &turned, &mut dx);
+        }
+    }
+
+    /// y and dx against the definition.
+    fn compare(conv: &Conv1d, x: &[f64], dy: &[f64], w: &[f64], y: &[f64], dx: &[f64]) {
+        let Conv1d { samples, length, channels, filters, kernel } = *conv;
+        let before = conv.before() as isize;
+        {
             for n in 0..samples {
                 for t in 0..length {
                     let row = n * conv.stride() + t;
@@ -206,7 +236,7 @@ mod tests {
                         for k in 0..kernel {
                             for c in 0..channels {
                                 let t = t as isize + k as isize - before;
-                                sum += at(&x, &conv, channels, n, t, c) * w[(k * channels + c) * filters + o];
+                                sum += at(x, conv, channels, n, t, c) * w[(k * channels + c) * filters + o];
                             }
                         }
                         assert!((y[row * filters + o] - sum).abs() < 1e-12, "{conv:?} {n} {t} {o}");
@@ -216,7 +246,7 @@ mod tests {
                         for k in 0..kernel {
                             for o in 0..filters {
                                 let t = t as isize - k as isize + before;
-                                sum += at(&dy, &conv, filters, n, t, o) * w[(k * channels + c) * filters + o];
+                                sum += at(dy, conv, filters, n, t, o) * w[(k * channels + c) * filters + o];
                             }
                         }
                         assert!((dx[row * channels + c] - sum).abs() < 1e-12, "{conv:?} {n} {t} {c}");

@@ -110,48 +110,23 @@ impl Autoencoder {
                 let conv = self.shape.conv(i, self.samples);
                 let (x, dy, parts) =
                     (&b.encoded[i - 1], &b.encoder_gradients[i - 1], &b.encoder_weights[i - 1]);
-                (
-                    format!("encoder.{i}"),
-                    conv,
-                    x,
-                    dy,
-                    parts,
-                    self.places.encoder[i].weight.at,
-                    self.turned_encoder[i - 1],
-                )
+                (format!("encoder.{i}"), conv, x, dy, parts, &self.spread.encoder[i - 1])
             })
             .chain((0..last).map(|j| {
                 let conv = self.shape.mirrored(last - j, self.samples);
                 let (x, dy, parts) = (self.decoder_input(j), &b.decoder_gradients[j], &b.decoder_weights[j]);
-                (
-                    format!("decoder.{j}"),
-                    conv,
-                    x,
-                    dy,
-                    parts,
-                    self.places.decoder[j].weight.at,
-                    self.turned_decoder[j],
-                )
+                (format!("decoder.{j}"), conv, x, dy, parts, &self.spread.decoder[j])
             }));
-        for (name, conv, x, dy, parts, weight, turned) in layers {
+        for (name, conv, x, dy, parts, layer) in layers {
             let operations = 2.0 * (conv.weights() * conv.length * conv.samples) as f64;
             let bytes = (conv.samples * conv.length * (conv.channels + conv.filters) * size) as f64;
-            let forward = {
-                let mut product = conv.forward();
-                product.b.offset = weight;
-                product
-            };
-            let back = {
-                let mut product = conv.input_gradient();
-                product.b.offset = turned;
-                product
-            };
+            let (forward, back) = (layer.forward(&conv), layer.input_gradient(&conv));
             let of_weight = conv.weight_gradient(parts.parts);
             add(format!("{name} forward"), operations, bytes, &|| {
-                self.product(&forward, &x.memory, self.factors(), &b.raw)
+                self.product(&forward, &x.memory, &self.spread.weights, &b.raw)
             })?;
             add(format!("{name} input gradient"), operations, bytes, &|| {
-                self.product(&back, &dy.memory, &self.turned, &b.raw)
+                self.product(&back, &dy.memory, &self.spread.weights, &b.raw)
             })?;
             add(format!("{name} weight gradient"), operations, bytes, &|| {
                 self.product(&of_weight, &x.memory, &dy.memory, &parts.memory)
@@ -164,7 +139,7 @@ impl Autoencoder {
         add("hidden layers backward".into(), 4.0 * hidden, 8.0 * top, &|| self.hidden_backward(control))?;
         let parameters = (self.places.total * 4) as f64;
         add("sums of parts".into(), 0.0, 0.0, &|| self.gather())?;
-        add("update and turned weights".into(), 0.0, 5.5 * parameters, &|| self.update(control))?;
+        add("update and spread weights".into(), 0.0, 5.5 * parameters, &|| self.update(control))?;
         add("forward, all".into(), 0.0, 0.0, &|| self.forward(series, control, 0))?;
         add("backward, all".into(), 0.0, 0.0, &|| self.backward(series, control))?;
         Ok(rows)

@@ -19,6 +19,7 @@ mod replicas;
 mod rules;
 mod shape;
 mod shares;
+mod spread;
 mod step;
 mod training;
 mod update;
@@ -35,6 +36,7 @@ use crate::{
 use buffers::Buffers;
 use exchange::Exchange;
 use shape::Places;
+use spread::Spread;
 use std::sync::Arc;
 use training::Slots;
 
@@ -50,12 +52,7 @@ pub struct Autoencoder {
     parameters: Memory,
     /// The parameters in bf16, if products take them so.
     narrow: Option<Memory>,
-    /// Weights for the gradients of inputs, and the kernels' table of them.
-    turned: Memory,
-    turns: Memory,
-    turn_count: usize,
-    turned_encoder: Vec<usize>,
-    turned_decoder: Vec<usize>,
+    spread: Spread,
     gradient: Memory,
     /// What it needs to train with replicas on other cards, if there are some.
     exchange: Option<Exchange>,
@@ -105,24 +102,6 @@ impl Autoencoder {
         let places = Places::of(shape);
         let buffers = Buffers::new(&card, shape, &places, precision, samples)?;
         let float = |len: usize, what: &'static str| Memory::zeros(&card, Values::F32, len, what);
-        let (mut table, mut total): (Vec<u64>, usize) = (Vec::new(), 0);
-        let mut turn = |from: usize, kernel: usize, [channels, filters]: [usize; 2]| {
-            let at = total;
-            total += (kernel * channels * filters).next_multiple_of(64);
-            table.extend([from as u64, at as u64, kernel as u64 | (channels as u64) << 32, filters as u64]);
-            at
-        };
-        let last = shape.layers() - 1;
-        let channels = shape.channels();
-        let turned_encoder = (1..=last)
-            .map(|i| turn(places.encoder[i].weight.at, shape.kernels[i], [channels[i], channels[i + 1]]))
-            .collect();
-        let turned_decoder = (0..last)
-            .map(|j| {
-                let i = last - j;
-                turn(places.decoder[j].weight.at, shape.kernels[i], [channels[i + 1], channels[i]])
-            })
-            .collect();
         let narrow = match precision {
             Precision::Bf16 => Some(Memory::zeros(&card, Values::Bf16, places.total, "weights")?),
             Precision::F32 | Precision::Tf32 => None,
@@ -135,11 +114,7 @@ impl Autoencoder {
         Ok(Self {
             parameters: float(places.total, "parameters")?,
             narrow,
-            turned: Memory::zeros(&card, precision.values(), total, "weights")?,
-            turn_count: table.len() / 4,
-            turns: Memory::of(&card, Values::U8, bytes_of(&table), "weights")?,
-            turned_encoder,
-            turned_decoder,
+            spread: Spread::new(&card, shape, &places, precision)?,
             gradient: float(places.total, "gradients")?,
             exchange,
             rule,

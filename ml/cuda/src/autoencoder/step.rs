@@ -7,6 +7,7 @@ use super::{
     edges::Edge,
     pooling::Pooling,
     shape::{Activation, Run},
+    spread::Layer,
 };
 use crate::{
     Conv1d, Result,
@@ -40,11 +41,9 @@ impl Autoencoder {
         product.run(&self.card, self.precision, a, b, c)
     }
 
-    /// A convolution forward with the weights at `run`, to the raw buffer.
-    fn convolve(&self, conv: &Conv1d, x: &Series, run: Run) -> Result<()> {
-        let mut product = conv.forward();
-        product.b.offset = run.at;
-        self.product(&product, &x.memory, self.factors(), &self.buffers.raw)
+    /// A convolution forward, to the raw buffer.
+    fn convolve(&self, conv: &Conv1d, x: &Series, layer: &Layer) -> Result<()> {
+        self.product(&layer.forward(conv), &x.memory, &self.spread.weights, &self.buffers.raw)
     }
 
     /// The input of the decoder's convolution `j`, which is not the last.
@@ -87,7 +86,7 @@ impl Autoencoder {
         }
         for i in 1..=last {
             let layer = &self.places.encoder[i];
-            self.convolve(&self.shape.conv(i, self.samples), &b.encoded[i - 1], layer.weight)?;
+            self.convolve(&self.shape.conv(i, self.samples), &b.encoded[i - 1], &self.spread.encoder[i - 1])?;
             let to = [b.raw.at(0), self.bias(layer.bias), b.encoded[i].at(), b.switches[i].at(0)];
             unsafe { self.pooling(i).forward(card, to)? };
         }
@@ -103,7 +102,7 @@ impl Autoencoder {
                 self.convolve(
                     &self.shape.mirrored(level, self.samples),
                     self.decoder_input(j),
-                    layer.weight,
+                    &self.spread.decoder[j],
                 )?;
                 let (raw, bias) = (b.raw.at(0), self.bias(layer.bias));
                 let next = self.pooling(level - 1);
@@ -169,7 +168,7 @@ impl Autoencoder {
             )?;
             let straight = j == 0 && b.unpooled_top.is_none();
             let to = if straight { &b.top_gradient.memory } else { &b.raw };
-            self.input_gradient(&conv, dy, self.turned_decoder[j], to)?;
+            self.input_gradient(&conv, dy, &self.spread.decoder[j], to)?;
             if straight {
                 continue;
             }
@@ -211,7 +210,7 @@ impl Autoencoder {
                 &dy.memory,
                 &weights.memory,
             )?;
-            self.input_gradient(&conv, dy, self.turned_encoder[i - 1], &b.raw)?;
+            self.input_gradient(&conv, dy, &self.spread.encoder[i - 1], &b.raw)?;
         }
         let mirror = if last == 0 { b.decoded_top.at() } else { 0 };
         let addresses = [
@@ -227,9 +226,7 @@ impl Autoencoder {
         self.gather()
     }
 
-    fn input_gradient(&self, conv: &Conv1d, dy: &Series, turned: usize, to: &Memory) -> Result<()> {
-        let mut product = conv.input_gradient();
-        product.b.offset = turned;
-        self.product(&product, &dy.memory, &self.turned, to)
+    fn input_gradient(&self, conv: &Conv1d, dy: &Series, layer: &Layer, to: &Memory) -> Result<()> {
+        self.product(&layer.input_gradient(conv), &dy.memory, &self.spread.weights, to)
     }
 }

@@ -45,7 +45,7 @@ impl Autoencoder {
             .int(self.places.total)
             .pointer(control);
         unsafe { launch.run([self.places.total.div_ceil(4 * THREADS), 1, 1], [THREADS, 1], 0)? };
-        self.turn()
+        self.spread_weights()
     }
 
     /// bf16 of all weights, after they came from outside.
@@ -57,15 +57,16 @@ impl Autoencoder {
                 .int(self.places.total);
             unsafe { launch.run([self.places.total.div_ceil(4 * THREADS), 1, 1], [THREADS, 1], 0)? };
         }
-        self.turn()
+        self.spread_weights()
     }
 
-    fn turn(&self) -> Result<()> {
-        let launch = Launch::of(&self.card, format!("turn_weights1_{}", self.precision.values().suffix()))
-            .pointer(self.turns.at(0))
+    fn spread_weights(&self) -> Result<()> {
+        let kernel = format!("spread_weights1_{}", self.precision.values().suffix());
+        let launch = Launch::of(&self.card, kernel)
+            .pointer(self.spread.table.at(0))
             .pointer(self.parameters.at(0))
-            .pointer(self.turned.at(0));
-        unsafe { launch.run([64, self.turn_count, 1], [THREADS, 1], 0) }
+            .pointer(self.spread.weights.at(0));
+        unsafe { launch.run([128, self.spread.count, 1], [THREADS, 1], 0) }
     }
 
     /// Between the order of files and that of the card: `scatter` or `gather`.

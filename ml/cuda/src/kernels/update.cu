@@ -108,22 +108,31 @@ extern "C" __global__ void copy_bf16(const float* w, bf16* copy, int n) {
     *(uint2*)(copy + i) = make_uint2(two(v.x, v.y), two(v.z, v.w));
 }
 
-// A convolution's weights from [K][C_in][C_out] to those of its input's gradient: [K][C_out][C_in], the last tap first.
-struct Turn {
-    long long from, to;
+// A convolution's weights [K][C][O] as a product takes them that gives `together` neighbouring points in a row: [K +
+// together - 1][from][together][to], tap k of point j in row k + j, zeros elsewhere. From C to O, or, for the gradient of
+// its input, from O to C, the last tap first.
+struct Spread {
+    long long at, to;
     int kernel, in, out;
+    short together, turned;
 };
 
 template <class T, int V>
-__device__ void turn_weights(const Turn* turns, const float* w, T* to) {
-    Turn t = turns[blockIdx.y];
-    int total = t.kernel * t.in * t.out;
+__device__ void spread_weights(const Spread* all, const float* w, T* spread) {
+    Spread s = all[blockIdx.y];
+    int from = s.turned ? s.out : s.in, to = s.turned ? s.in : s.out;
+    int total = (s.kernel + s.together - 1) * from * s.together * to;
     for (int i = blockIdx.x * blockDim.x + threadIdx.x; i < total; i += gridDim.x * blockDim.x) {
-        int in = i % t.in, rest = i / t.in, out = rest % t.out, k = rest / t.out;
-        narrow(w[t.from + ((long long)(t.kernel - 1 - k) * t.in + in) * t.out + out], to + t.to + i);
+        int b = i % to, rest = i / to, j = rest % s.together, row = rest / s.together, a = row % from;
+        int k = row / from - j;
+        float v = 0.f;
+        if (k >= 0 && k < s.kernel)
+            v = s.turned ? w[s.at + ((long long)(s.kernel - 1 - k) * s.in + b) * s.out + a]
+                         : w[s.at + ((long long)k * s.in + a) * s.out + b];
+        narrow(v, spread + s.to + i);
     }
 }
-PAIR(turn_weights, 1, (const Turn* turns, const float* w, T* to), (turns, w, to))
+PAIR(spread_weights, 1, (const Spread* all, const float* w, T* spread), (all, w, spread))
 
 // From the order of a flat vector as files have it to that on the card, and back: place[i] is where value i lies here.
 extern "C" __global__ void scatter(const float* from, const unsigned* place, float* to, int n) {
