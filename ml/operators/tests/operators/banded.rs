@@ -107,8 +107,9 @@ async fn weights_are_drawn_by_the_seed_and_the_parts_of_r_sum_to_it() {
         request.settings.insert("seed".into(), json!(seed));
         bench.run(request).await.unwrap();
         let columns = ["r", "r_first", "r_others", "p", "p_family", "q"].map(|name| column(&bench, name));
-        for voxel in 0..VOXELS {
-            let [r, first, others] = [0, 1, 2].map(|at| columns[at][voxel].unwrap());
+        let parts = columns[1].iter().zip(&columns[2]).take(VOXELS);
+        for (r, (first, others)) in columns[0].iter().zip(parts) {
+            let [r, first, others] = [r, first, others].map(|value| value.unwrap());
             assert!((r - first - others).abs() < 1e-9, "{r} is not {first} + {others}");
         }
         // The first voxels follow the features.
