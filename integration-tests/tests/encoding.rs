@@ -220,3 +220,69 @@ fn what_does_not_fit_is_the_users_to_mend() {
     fs::write(&file, &text).unwrap();
     study.run("right", 2, &[]);
 }
+
+/// What a fit needs is told before it runs; one that does not fit is refused with what would, and that does.
+#[test]
+fn a_fit_is_planned_and_one_that_does_not_fit_is_refused() {
+    let study = Study::new(
+        "ridge_cv",
+        100,
+        200,
+        2_000,
+        "alphas => [1, 10], cv => 'run', delays => [0, 1, 2, 3, 4, 5, 6, 7]",
+    );
+    let file = study.folder.path().join("enc.vf");
+    let text = fs::read_to_string(&file).unwrap();
+    let tight = ["--memory", "170MB"];
+    let executors = ["--memory", "200MB", "--executors", "2", "--slots", "1"];
+    let refused = |flags: &[&str], ranks: usize| {
+        let said = voxelflow(study.arguments("tight", ranks, flags)).expect_code(2).stderr;
+        assert!(said.contains("300 samples, 1600 features and 2000 targets need"), "{said}");
+        assert!(!study.out("tight").join("models/enc").exists(), "{said}");
+        said
+    };
+    let said = refused(&tight, 1);
+    refused(&executors, 2);
+    let block = said.split("blocks of ").nth(1).and_then(|rest| rest.split(' ').next()).unwrap();
+    let block: usize = block.parse().unwrap();
+    assert!(block < 1024 && said.contains("(now 1024) would fit"), "{said}");
+    let smaller = text.replace("alphas", &format!("block => {block}, alphas"));
+    fs::write(&file, smaller).unwrap();
+    // Ranks that are threads of one process add up; on executors each has its own memory.
+    assert!(refused(&tight, 4).contains("in 4 ranks of one process"));
+    let fitted = voxelflow(study.arguments("tight", 1, &tight)).expect_code(0);
+    assert!(fitted.stderr.contains("train enc: plan: 1600 × 2000 coefficients, "), "{}", fitted.stderr);
+    study.run("there", 2, &executors);
+    assert_eq!(study.report("there", "ridge.json")["n_features"], 1600);
+
+    // How many coefficients there are, features and targets say.
+    let explained = text.replace("TRAIN", "EXPLAIN TRAIN").replace(" WHERE run <> '3'", "");
+    let (before, rest) = explained.split_once("VALIDATE ON").unwrap();
+    let with = rest.split_once("WITH").unwrap().1;
+    fs::write(&file, format!("{before}WITH{with}").replace("cv => 'run'", "cv => 'loo'")).unwrap();
+    let plan = voxelflow(study.arguments("explained", 1, &[])).expect_code(0).stdout;
+    assert!(!plan.contains("parameters="), "{plan}");
+}
+
+/// A card serves one penalty for all targets by leave-one-out, in one rank; what it does not serve is told with what to
+/// write instead, before it is asked.
+#[test]
+fn what_a_card_does_not_serve_is_refused() {
+    let study = Study::new("ridge_cv", 20, 2, 3, "alphas => [1, 10], cv => 'loo'");
+    let file = study.folder.path().join("enc.vf");
+    let text = fs::read_to_string(&file).unwrap().replace("$ranks", "$ranks, device => 'cuda:97'");
+    for (from, to, ranks, says) in [
+        ("'loo'", "'run'", 1, "is 'loo' with device => 'cuda:97'; or use device => 'cpu'"),
+        ("'loo'", "'loo', alpha_per_target => true", 1, "is false with device => 'cuda:97'"),
+        ("'loo'", "'loo', scoring => 'pearson'", 1, "is 'r2' or 'neg_mean_squared_error' with device"),
+        ("'loo'", "'loo'", 2, "is 1 with device => 'cuda:97', not 2"),
+        ("cuda:97", "cuda:97,98", 1, "is one card for ridge_cv, not 'cuda:97,98'"),
+        ("cuda:97", "tpu", 1, "`tpu` is not a device"),
+        // No machine has so many, and most that test this have none.
+        ("'loo'", "'loo'", 1, "device => 'cpu'"),
+    ] {
+        fs::write(&file, text.replace(from, to)).unwrap();
+        let ended = voxelflow(study.arguments("card", ranks, &[])).expect_code(2);
+        assert!(ended.stderr.contains(says), "{says:?} is missing in\n{}", ended.stderr);
+    }
+}

@@ -74,7 +74,9 @@ pub use parquet_sink::{WriteOptions, WriteSummary};
 pub use partition_wise::PartitionWise;
 pub use plan_identity::SourceIdentity;
 pub use runner::{LocalRunner, PlanRun, PlanRunner, Runner};
-pub use session_context::{EngineConfig, ExtensionPlanners, StoresOf, session_context, session_state};
+pub use session_context::{
+    EngineConfig, ExtensionPlanners, StoresOf, memory_of_session, session_context, session_state,
+};
 pub use stage_planner::{MODEL_TABLE, OptionMap, StageError, StagePlanner, TrainRequest};
 pub use staging::{Claim, WriterLock, claim_target, remove_left_behind, replace_target};
 pub use train::{ModelFunction, StageSpec, TrainConfig, TrainedModel, TrainingHistory};

@@ -63,7 +63,7 @@ pub fn session_context(planners: ExtensionPlanners, config: &EngineConfig) -> Re
 /// # Errors
 /// As [`session_context`].
 pub fn session_state(planners: ExtensionPlanners, config: &EngineConfig) -> Result<SessionStateBuilder> {
-    let pool = FairSpillPool::new(config.memory_limit.unwrap_or_else(half_of_memory) / 3 * 2);
+    let pool = FairSpillPool::new(pool_of(config.memory_limit.unwrap_or_else(half_of_memory)));
     // A folder that was listed once may have other files now: a table is written and read in one session.
     let mut runtime = RuntimeEnvBuilder::new()
         .with_object_list_cache_limit(0)
@@ -111,6 +111,16 @@ fn session_config(config: &EngineConfig) -> Result<SessionConfig> {
         session.set_extension(Arc::new(CacheLocation(cache.clone())));
     }
     Ok(session)
+}
+
+/// The pool of a process that should need so many bytes in all.
+fn pool_of(memory: usize) -> usize {
+    memory / 3 * 2
+}
+
+/// The bytes that a process should need in all, whose pool has so many; see [`EngineConfig::memory_limit`].
+pub fn memory_of_session(pool: usize) -> usize {
+    pool / 2 * 3
 }
 
 /// Half of the machine's memory where it says how much it has, else 2 GiB.

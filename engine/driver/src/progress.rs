@@ -8,7 +8,7 @@ use std::{
     sync::{Mutex, PoisonError},
     time::{Duration, Instant},
 };
-use voxelflow_stage::{EpochRecord, ProgressSink, StepRecord};
+use voxelflow_stage::{EpochRecord, Needs, ProgressSink, StepRecord};
 
 /// Seconds between two plain lines.
 const PLAIN_INTERVAL: Duration = Duration::from_secs(10);
@@ -63,6 +63,22 @@ impl TrainingProgress {
     }
 }
 
+impl TrainingProgress {
+    /// A line for people.
+    fn say(&self, line: String) {
+        match self.kind {
+            ProgressStyleKind::Bar => {
+                let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+                if let Some(bar) = &state.bar {
+                    bar.println(line);
+                }
+            }
+            ProgressStyleKind::Plain => eprintln!("{line}"),
+            ProgressStyleKind::Json | ProgressStyleKind::Silent => {}
+        }
+    }
+}
+
 fn bar(model: &str) -> ProgressBar {
     let bar = ProgressBar::new(0);
     let template = "{prefix} {wide_bar} {human_pos}/{human_len} series, {msg}, {eta} left";
@@ -80,6 +96,13 @@ impl ProgressSink for TrainingProgress {
         state.started = Instant::now();
         if let Some(bar) = &state.bar {
             bar.set_length(samples);
+        }
+    }
+
+    fn planned(&self, needs: &Needs) {
+        match self.kind {
+            ProgressStyleKind::Json => eprintln!("{}", json!({"model": self.model, "plan": needs})),
+            _ => self.say(format!("train {}: plan: {needs}", self.model)),
         }
     }
 
@@ -107,14 +130,7 @@ impl ProgressSink for TrainingProgress {
     fn epoch(&self, record: &EpochRecord) {
         match self.kind {
             ProgressStyleKind::Json => eprintln!("{}", json!({"model": self.model, "epoch": record})),
-            ProgressStyleKind::Bar => {
-                let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-                if let Some(bar) = &state.bar {
-                    bar.println(epoch_line(&self.model, record));
-                }
-            }
-            ProgressStyleKind::Plain => eprintln!("{}", epoch_line(&self.model, record)),
-            ProgressStyleKind::Silent => {}
+            _ => self.say(epoch_line(&self.model, record)),
         }
     }
 }

@@ -2,13 +2,16 @@
 
 use crate::{
     FittedEncoding, delays,
+    message::Number,
+    needs::FitPlan,
     options::{EncodingOptions, Precision, STAGE},
-    ranks,
+    ranks, solver,
 };
 use std::path::Path;
+use voxelflow_cuda::regression::HostNumber;
 use voxelflow_stage::{
-    Error, Estimator, Explained, Fitted, Gang, Model, Options, Result, Samples, SeriesFeed, StageKind,
-    TrainSettings,
+    Error, Estimator, Explained, Fitted, Gang, Model, Needs, Options, Placement, Result, Room, Samples,
+    SeriesFeed, StageKind, TrainSettings,
 };
 
 /// A configured `ridge_cv`.
@@ -27,12 +30,10 @@ impl Estimator for RidgeCvEstimator {
     }
 
     fn check(&self, _time_points: usize, settings: &TrainSettings) -> Result<()> {
-        if settings.device != "cpu" {
-            let (what, option) = (STAGE.to_owned(), "device".to_owned());
-            let reason = format!("'cpu' is what it runs on, not '{}'", settings.device);
-            return Err(Error::OptionValue { what, option, reason });
+        match Placement::of(&settings.device)? {
+            Placement::Cpu => Ok(()),
+            Placement::Cards(cards) => solver::check_stream(&self.options, settings, &cards),
         }
-        Ok(())
     }
 
     /// Known when features and targets are.
@@ -69,9 +70,25 @@ impl Estimator for RidgeCvEstimator {
         gang: &mut Gang,
     ) -> Result<Fitted> {
         match self.options.precision {
-            Precision::F32 => ranks::fit::<f32>(&self.options, train, validation, gang),
-            Precision::F64 => ranks::fit::<f64>(&self.options, train, validation, gang),
+            Precision::F32 => self.fit_as::<f32>(train, validation, gang),
+            Precision::F64 => self.fit_as::<f64>(train, validation, gang),
         }
+    }
+
+    fn needs(
+        &self,
+        samples: &Samples,
+        held_out: Option<&Samples>,
+        settings: &TrainSettings,
+        room: &Room,
+    ) -> Result<Option<Needs>> {
+        if Placement::of(&settings.device)? != Placement::Cpu {
+            // The card itself is asked, by the rank that has it.
+            return Ok(None);
+        }
+        let plan = FitPlan::of(&self.options, samples, held_out, settings.ranks, *room)?;
+        plan.check()?;
+        Ok(Some(plan.needs()))
     }
 
     fn target_columns(&self) -> Vec<String> {
@@ -80,6 +97,25 @@ impl Estimator for RidgeCvEstimator {
 
     fn feature_names(&self, features: &[String]) -> Vec<String> {
         delays::names(features, &self.options.delays)
+    }
+}
+
+impl RidgeCvEstimator {
+    fn fit_as<T: Number + HostNumber>(
+        &self,
+        mut train: Explained<'_>,
+        validation: Option<Explained<'_>>,
+        gang: &mut Gang,
+    ) -> Result<Fitted> {
+        let stream = match Placement::of(&gang.settings.device)? {
+            Placement::Cpu => None,
+            Placement::Cards(cards) => {
+                let held_out = validation.as_ref().map(|explained| explained.samples);
+                let memory = gang.room.memory;
+                Some(solver::on_card::<T>(&cards, &self.options, &mut train, held_out, memory)?)
+            }
+        };
+        ranks::fit(&self.options, train, validation, gang, stream)
     }
 }
 

@@ -16,11 +16,15 @@ mod estimator;
 mod held_out;
 mod message;
 mod model;
+mod needs;
 mod options;
 mod ranks;
 mod repeats;
 mod report;
 mod shares;
+mod solver;
+#[cfg(test)]
+mod streamed_tests;
 mod targets;
 mod tensor_file;
 mod totals;

@@ -300,6 +300,7 @@ fn run_of_each(samples: &Samples) -> Vec<usize> {
 pub(crate) fn of_ridge(error: voxelflow_ridge::Error) -> Error {
     match error {
         voxelflow_ridge::Error::Setting { option, reason } => refused(option, reason),
+        other if !other.is_input() => Error::Device { reason: other.to_string() },
         other => Error::Data { what: STAGE.into(), reason: other.to_string() },
     }
 }

@@ -5,8 +5,10 @@ use crate::{
     delays::delayed,
     held_out::{self, HeldOut},
     message::Number,
+    needs::FitPlan,
     options::{EncodingOptions, STAGE, of_ridge},
     report::{RankReport, cpu_seconds, write_report},
+    solver::{Solver, Stream},
     targets::Share,
     tensor_file::TensorFile,
     totals::Totals,
@@ -16,7 +18,7 @@ use serde::Serialize;
 use std::{fs::File, time::Instant};
 use voxelflow_ridge::{Coefficients, RidgeCv, RidgeFit};
 use voxelflow_stage::{Error, Explained, Fitted, Gang, Result};
-use voxelflow_sync::{CommunicatorExt, Start, equal_ranges};
+use voxelflow_sync::{CommunicatorExt, Rank, Start, equal_ranges};
 
 /// What was chosen, for people.
 #[derive(Debug, Serialize)]
@@ -34,24 +36,38 @@ struct FitReport<'a> {
     ranks: Vec<RankReport>,
 }
 
-/// Fits as one rank of the gang.
+/// Fits as one rank of the gang; `stream`: where targets stream past, instead of the cores of all ranks.
 ///
 /// # Errors
-/// Features that cannot be used, rows that cannot be read, ranks that are lost.
+/// What does not fit into memory, features that cannot be used, rows that cannot be read, ranks that are lost.
 pub(crate) fn fit<T: Number>(
     options: &EncodingOptions,
     train: Explained<'_>,
     validation: Option<Explained<'_>>,
     gang: &mut Gang,
+    stream: Option<Stream<T>>,
 ) -> Result<Fitted> {
     let (clock, cpu) = (Instant::now(), cpu_seconds());
     gang.check_cancelled()?;
-    let Gang { sync, settings, progress, output, cancelled, .. } = gang;
+    let Gang { sync, settings, progress, output, room, cancelled, .. } = gang;
     let folder = output.clone().ok_or_else(|| Error::Data {
         what: STAGE.into(),
         reason: "the gang has no folder for the model".into(),
     })?;
     let rows = train.series.rows();
+    let planned = match &stream {
+        Some(stream) => stream.needs.clone(),
+        None => {
+            let held_out = validation.as_ref().map(|explained| explained.samples);
+            let plan = FitPlan::of(options, train.samples, held_out, settings.ranks, *room)?;
+            plan.check()?;
+            // Measured while the others wait for this one.
+            (sync.rank() == Rank(0) && progress.is_some()).then(|| plan.needs())
+        }
+    };
+    if let (Some(progress), Some(needs)) = (&progress, planned) {
+        progress.planned(&needs);
+    }
     // The ranks meet; there are no parameters to agree on.
     sync.join(&mut [0.0], Start::fresh(rows))?;
     let c = sync.communicator()?;
@@ -64,9 +80,10 @@ pub(crate) fn fit<T: Number>(
     let x = delayed::<T>(features, samples, &options.delays)?;
     let (n_samples, n_features) = (x.nrows(), x.ncols());
     let alphas = equal_ranges(options.alphas.len(), world);
-    let work = match options.baseline {
-        None => Work::shared(options, x, samples, &alphas, c)?,
-        Some(baseline) => Work::repeated(baseline, options, x, samples, c)?,
+    let mut work = match (stream, options.baseline) {
+        (Some(stream), _) => Work::streamed(stream, options, x, samples)?,
+        (None, None) => Work::shared(options, x, samples, &alphas, c)?,
+        (None, Some(baseline)) => Work::repeated(baseline, options, x, samples, c)?,
     };
 
     let file = TensorFile::new::<T>(&folder, [samples.targets(), n_features], options.columns());
@@ -92,18 +109,22 @@ pub(crate) fn fit<T: Number>(
         let own =
             &mut Share { series, samples, share: piece.clone(), cancelled, failed: None, variance: 0.0 };
         let alone;
-        let (ridge, fit) = match &work.features {
-            Features::Decomposed(ridge) => (ridge, chosen(ridge, own, &alphas, c)?),
+        let (solver, fit) = match &mut work.features {
+            Features::Decomposed(ridge) => (Solver::Cores(ridge), chosen(ridge, own, &alphas, c)?),
             Features::Each(x, settings) => {
                 alone = RidgeCv::new(x.as_ref(), settings.clone()).map_err(of_ridge)?;
-                (&alone, alone.choose(own).map_err(|e| own.cause(e))?)
+                (Solver::Cores(&alone), alone.choose(own).map_err(|e| own.cause(e))?)
+            }
+            Features::Streamed(ridge) => {
+                let fit = ridge.choose(own).map_err(|e| own.cause(e))?;
+                (Solver::Streamed(ridge), fit)
             }
         };
         mean_scores.add(&fit);
         totals.unfit += fit.unfit.len() as f64;
         let out = Output { file: &file, opened: &opened, first: piece.start, fit: &fit };
         let mut failed = None;
-        let fitted = ridge.fit(&fit, own, |block| {
+        let fitted = solver.fit(&fit, own, |block| {
             if let Err(e) = out.take(&block, held_out.as_mut(), &mut totals) {
                 let reason = e.to_string();
                 failed = Some(e);

@@ -4,11 +4,12 @@ use crate::{
     message::{Number, pack, unpack},
     options::{Baseline, CvChoice, EncodingOptions, of_ridge},
     shares::Costs,
+    solver::Stream,
     targets::Share,
 };
 use faer::Mat;
 use std::ops::Range;
-use voxelflow_ridge::{Decomposition, Prepared, RidgeCv, RidgeFit, RidgeSettings, Score};
+use voxelflow_ridge::{Decomposition, Prepared, RidgeCv, RidgeFit, RidgeSettings, Score, StreamedRidge};
 use voxelflow_stage::{Result, Samples};
 use voxelflow_sync::{Communicator, CommunicatorExt, Element, Rank, ReduceOp, equal_ranges};
 
@@ -18,6 +19,8 @@ pub(crate) enum Features<T> {
     Decomposed(RidgeCv<T>),
     /// As they are: each piece of the targets decomposes them.
     Each(Mat<T>, RidgeSettings),
+    /// Where targets stream past.
+    Streamed(Box<StreamedRidge<T>>),
 }
 
 /// A rank's part of a fit.
@@ -81,12 +84,29 @@ impl<T: Number> Work<T> {
         })
     }
 
+    /// One rank does all, where targets stream past.
+    pub fn streamed(
+        stream: Stream<T>,
+        options: &EncodingOptions,
+        x: Mat<T>,
+        samples: &Samples,
+    ) -> Result<Self> {
+        let ridge = (stream.open)(x.as_ref(), options.settings(samples)?).map_err(of_ridge)?;
+        Ok(Self {
+            features: Features::Streamed(Box::new(ridge)),
+            share: 0..samples.targets(),
+            one_by_one: false,
+            decompositions: 1,
+            targets_per_rank: vec![samples.targets()],
+        })
+    }
+
     /// Targets that are fitted together.
     pub fn pieces(&self) -> Vec<Range<usize>> {
         match (&self.features, self.one_by_one) {
             (_, true) => self.share.clone().map(|target| target..target + 1).collect(),
             // Ranks that fit together all take part, also without targets.
-            (Features::Decomposed(_), _) => vec![self.share.clone()],
+            (Features::Decomposed(_) | Features::Streamed(_), _) => vec![self.share.clone()],
             (Features::Each(..), _) if self.share.is_empty() => Vec::new(),
             (Features::Each(..), _) => vec![self.share.clone()],
         }

@@ -11,7 +11,7 @@
 
 use std::{path::Path, sync::Arc, time::Instant};
 use voxelflow_nn::{DistDcaConfig, DistDcaEstimator};
-use voxelflow_stage::{Estimator, Fitted, Gang, MemoryFeed, TrainSettings};
+use voxelflow_stage::{Estimator, Fitted, Gang, MemoryFeed, Room, TrainSettings};
 use voxelflow_sync::{Consistency, in_process_gang};
 
 fn main() {
@@ -48,6 +48,7 @@ fn fit(
         progress: None,
         checkpoints: folder.map(Path::to_owned),
         output: None,
+        room: Room::default(),
         cancelled: Arc::default(),
     };
     let mut validation = feed.clone();

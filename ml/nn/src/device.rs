@@ -3,45 +3,7 @@
 use burn::tensor::Device;
 use std::path::PathBuf;
 use voxelflow_cuda::{Card, cache_folder};
-use voxelflow_stage::{Error, Result};
-
-/// Where a rank computes.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Placement {
-    /// All cores of the process.
-    Cpu,
-    /// These cards of the machine, counted from 0: at least one, and none twice.
-    Cards(Vec<usize>),
-}
-
-/// `cpu`; `cuda:0`, `cuda:1` and so on, or `cuda` for the first; `cuda:0,1` for several cards at once. Whether such cards
-/// are there is known only on the machine of a rank, when it starts.
-///
-/// # Errors
-/// Another name, or a card that is named twice.
-pub fn placement(name: &str) -> Result<Placement> {
-    let cards = match name.split_once(':') {
-        None if name == "cpu" => return Ok(Placement::Cpu),
-        None if name == "cuda" => Some(vec![0]),
-        Some(("cuda", numbers)) => numbers.split(',').map(number).collect(),
-        _ => None,
-    };
-    let cards = cards.ok_or_else(|| {
-        refused(format!(
-            "`{name}` is not a device; the devices are: cpu, and NVIDIA's cards: cuda:0, cuda:1, …, or cuda:0,1 for both"
-        ))
-    })?;
-    let twice = cards.iter().enumerate().find(|(i, card)| cards[..*i].contains(card));
-    match twice {
-        Some((_, card)) => Err(refused(format!("`{name}` names cuda:{card} twice; name every card once"))),
-        None => Ok(Placement::Cards(cards)),
-    }
-}
-
-/// A card's number: digits, without a sign.
-fn number(text: &str) -> Option<usize> {
-    text.bytes().all(|byte| byte.is_ascii_digit()).then(|| text.parse().ok())?
-}
+use voxelflow_stage::{Error, Placement, Result};
 
 /// burn's device for `cpu`: its Flex backend on all cores of this process. Models are applied there wherever they were
 /// trained.
@@ -49,7 +11,7 @@ fn number(text: &str) -> Option<usize> {
 /// # Errors
 /// Another name.
 pub fn device(name: &str) -> Result<Device> {
-    match placement(name)? {
+    match Placement::of(name)? {
         Placement::Cpu => Ok(Device::flex()),
         Placement::Cards(_) => Err(refused(format!("`{name}` trains; models are applied on: cpu"))),
     }
@@ -71,7 +33,7 @@ pub struct WarmedUp {
 /// # Errors
 /// A name that is no card's, a machine without the cards or without NVRTC, a card that fails.
 pub fn warm_up(name: &str) -> Result<WarmedUp> {
-    let Placement::Cards(ordinals) = placement(name)? else {
+    let Placement::Cards(ordinals) = Placement::of(name)? else {
         return Err(refused_by("warm-up", "`cpu` has nothing to compile; name a card: cuda:0".into()));
     };
     let failed = |error| failed_in("warm-up", error);
@@ -106,31 +68,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_unknown_device_is_the_user_s_fault() {
+    fn models_are_applied_on_the_cpu() {
         assert!(device("cpu").is_ok());
-        for name in
-            ["tpu", "cuda:", "cuda:x", "cpu:0", "", "cuda:0,", "cuda:,1", "cuda:0, 1", "cuda:+1", "cuda:0-1"]
-        {
-            let e = placement(name).unwrap_err();
-            assert!(e.is_input() && e.to_string().contains("cuda:0"), "{e}");
-        }
-        assert_eq!(placement("cpu").unwrap(), Placement::Cpu);
-        for (name, cards) in [
-            ("cuda", vec![0]),
-            ("cuda:3", vec![3]),
-            ("cuda:0,1", vec![0, 1]),
-            ("cuda:2,0,11", vec![2, 0, 11]),
-        ] {
-            assert_eq!(placement(name).unwrap(), Placement::Cards(cards));
-        }
-        assert!(device("cuda:0").unwrap_err().is_input());
-    }
-
-    #[test]
-    fn a_card_is_named_once() {
-        for name in ["cuda:1,1", "cuda:0,1,2,1", "cuda:01,1"] {
-            let e = placement(name).unwrap_err();
-            assert!(e.is_input() && e.to_string().contains("cuda:1 twice"), "{e}");
+        for name in ["tpu", "cuda:0"] {
+            assert!(device(name).unwrap_err().is_input());
         }
     }
 

@@ -4,7 +4,7 @@
 
 use std::path::Path;
 use voxelflow_nn::{Objective, Resident, Trained, parameters::ParameterLayout, train};
-use voxelflow_stage::{Error, Gang, MemoryFeed, Result, TrainSettings};
+use voxelflow_stage::{Error, Gang, MemoryFeed, Result, Room, TrainSettings};
 use voxelflow_sync::{Optimizer, OptimizerKind, OptimizerSettings, OptimizerState, in_process_gang};
 
 const T: usize = 5;
@@ -141,6 +141,7 @@ fn run(
         progress: None,
         checkpoints: checkpoints.map(Path::to_owned),
         output: None,
+        room: Room::default(),
         cancelled: Default::default(),
     };
     let layout = ParameterLayout::new([("w".to_owned(), vec![T])]);
@@ -240,6 +241,7 @@ fn ranks_of_a_gang_share_their_gradients() {
                         progress: None,
                         checkpoints: None,
                         output: None,
+                        room: Room::default(),
                         cancelled: Default::default(),
                     };
                     let mut objective =

@@ -16,7 +16,7 @@ use voxelflow_nn::{
     train,
 };
 use voxelflow_stage::{
-    EpochRecord, Error, Gang, MemoryFeed, ProgressSink, Result, SeriesFeed, StepRecord, TrainSettings,
+    EpochRecord, Error, Gang, MemoryFeed, ProgressSink, Result, Room, SeriesFeed, StepRecord, TrainSettings,
 };
 use voxelflow_sync::{
     Consistency, Contribution, GradientSync, Lease, LocalStepCount, OptimizerKind, OptimizerState, Outer,
@@ -241,6 +241,7 @@ impl<'a> Training<'a> {
                     progress: Some(Arc::new(Canceller(cancel))),
                     checkpoints: self.checkpoints.map(Path::to_owned),
                     output: None,
+                    room: Room::default(),
                     cancelled: cancelled.clone(),
                 };
                 move || {

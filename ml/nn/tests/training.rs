@@ -11,8 +11,8 @@ use std::{
 };
 use voxelflow_nn::{DistDcaConfig, DistDcaEstimator, stages};
 use voxelflow_stage::{
-    EpochRecord, Error, Estimator, Fitted, Gang, MemoryFeed, ProgressSink, Result, SeriesFeed, StepRecord,
-    TrainSettings,
+    EpochRecord, Error, Estimator, Fitted, Gang, MemoryFeed, ProgressSink, Result, Room, SeriesFeed,
+    StepRecord, TrainSettings,
 };
 use voxelflow_sync::{Consistency, Topology, in_process_gang};
 
@@ -82,6 +82,7 @@ fn try_train(options: Options<'_>) -> Vec<Result<Fitted>> {
                     progress: options.progress.clone(),
                     checkpoints: options.checkpoints.map(Path::to_owned),
                     output: None,
+                    room: Room::default(),
                     cancelled: options.cancelled.clone(),
                 };
                 let validation = options.validation.clone();

@@ -35,13 +35,14 @@ impl ExtensionPlanner for OperatorsPlanner {
         node: &dyn UserDefinedLogicalNode,
         _logical_inputs: &[&LogicalPlan],
         physical_inputs: &[Arc<dyn ExecutionPlan>],
-        _session: &dyn Session,
+        session: &dyn Session,
         _planning: &PhysicalPlanningContext,
     ) -> Result<Option<Arc<dyn ExecutionPlan>>> {
         if let Some(train) = node.as_any().downcast_ref::<TrainNode>() {
             let (validates, features) = (train.validates(), train.has_features());
             let job = Arc::clone(train.job());
-            let exec = TrainExec::new(job, physical_inputs.to_vec(), validates, features);
+            let (inputs, context) = (physical_inputs.to_vec(), session.task_ctx());
+            let exec = TrainExec::new(job, inputs, validates, features, &context);
             return Ok(Some(Arc::new(exec)));
         }
         if let Some(member) = node.as_any().downcast_ref::<GangMember>() {

@@ -21,6 +21,7 @@ mod job;
 mod member;
 mod model_folder;
 mod node;
+mod outlook;
 mod rank;
 mod rank_row;
 mod row_order;

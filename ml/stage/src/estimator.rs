@@ -1,7 +1,8 @@
 //! A stage before it is fitted, and the gang that fits it.
 
 use crate::{
-    Error, Explained, History, Model, ModelFunction, Options, Result, Samples, SeriesFeed, TrainSettings,
+    Error, Explained, History, Model, ModelFunction, Needs, Options, Result, Room, Samples, SeriesFeed,
+    TrainSettings,
 };
 use std::{
     path::{Path, PathBuf},
@@ -17,6 +18,10 @@ pub trait ProgressSink: Send + Sync {
     /// Training begins and will visit about that many samples, all ranks and epochs together.
     fn started(&self, samples: u64) {
         let _ = samples;
+    }
+    /// Training is going to need this much.
+    fn planned(&self, needs: &Needs) {
+        let _ = needs;
     }
     /// One round is done.
     fn step(&self, record: &crate::StepRecord);
@@ -38,6 +43,8 @@ pub struct Gang {
     /// The folder that becomes the model's, on storage that all ranks see: ranks write into it what is too large for
     /// the one that leads. `None`: there is none.
     pub output: Option<PathBuf>,
+    /// What this rank's process has.
+    pub room: Room,
     /// Set from outside to stop at the next step.
     pub cancelled: Arc<AtomicBool>,
 }
@@ -104,6 +111,21 @@ pub trait Estimator: Send + Sync + std::fmt::Debug {
     fn check_samples(&self, samples: &Samples) -> Result<()> {
         let _ = samples;
         Ok(())
+    }
+    /// What a fit to these samples, and scores of those `held_out`, will need of a process with this room; none: not
+    /// known before it runs.
+    ///
+    /// # Errors
+    /// What does not fit into the process's memory, and what would.
+    fn needs(
+        &self,
+        samples: &Samples,
+        held_out: Option<&Samples>,
+        settings: &TrainSettings,
+        room: &Room,
+    ) -> Result<Option<Needs>> {
+        let _ = (samples, held_out, settings, room);
+        Ok(None)
     }
     /// Names of the numbers that its models have of each target ([`Model::targets`]); none: its models are of no targets.
     fn target_columns(&self) -> Vec<String> {

@@ -14,6 +14,7 @@ mod feed;
 mod grid;
 mod history;
 mod model;
+mod needs;
 mod options;
 mod run_files;
 mod runs_at_once;
@@ -29,6 +30,7 @@ pub use feed::{MemoryFeed, SeriesFeed};
 pub use grid::{GRID_METADATA_KEY, Grid, KEY_COLUMNS, PARCEL_COLUMNS, SERIES_COLUMN};
 pub use history::{EpochRecord, History, StepRecord};
 pub use model::{LayerFilters, Model, ModelFunction};
+pub use needs::{Needs, Room};
 pub use options::{Options, nearest, parse_options};
 pub use run_files::{EventFiles, RUNS_METADATA_KEY, RunEvent, RunFiles};
 pub use runs_at_once::look_at_runs;
@@ -37,4 +39,4 @@ pub use segments::{SEGMENTS_METADATA_KEY, Segments};
 pub use series_origin::{
     ORIGIN_METADATA_KEY, OriginVolume, PLACE_COLUMNS, Provenance, SeriesOrigin, Structure,
 };
-pub use settings::TrainSettings;
+pub use settings::{Placement, TrainSettings};

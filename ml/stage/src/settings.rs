@@ -55,6 +55,50 @@ impl Default for TrainSettings {
     }
 }
 
+/// Where a rank computes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Placement {
+    /// All cores of the process.
+    Cpu,
+    /// These cards of the machine, counted from 0: at least one, and none twice.
+    Cards(Vec<usize>),
+}
+
+impl Placement {
+    /// `cpu`; `cuda:0`, `cuda:1` and so on, or `cuda` for the first; `cuda:0,1` for several cards at once. Whether such
+    /// cards are there is known only on the machine of a rank, when it starts.
+    ///
+    /// # Errors
+    /// Another name, or a card that is named twice.
+    pub fn of(device: &str) -> Result<Self> {
+        let refused = |reason: String| {
+            Err(Error::OptionValue { what: "TRAIN".into(), option: "device".into(), reason })
+        };
+        let cards = match device.split_once(':') {
+            None if device == "cpu" => return Ok(Self::Cpu),
+            None if device == "cuda" => Some(vec![0]),
+            Some(("cuda", numbers)) => numbers.split(',').map(number).collect(),
+            _ => None,
+        };
+        let Some(cards) = cards else {
+            return refused(format!(
+                "`{device}` is not a device; the devices are: cpu, and NVIDIA's cards: cuda:0, cuda:1, …, or cuda:0,1 \
+                 for both"
+            ));
+        };
+        let twice = cards.iter().enumerate().find(|(i, card)| cards[..*i].contains(card));
+        match twice {
+            Some((_, card)) => refused(format!("`{device}` names cuda:{card} twice; name every card once")),
+            None => Ok(Self::Cards(cards)),
+        }
+    }
+}
+
+/// A card's number: digits, without a sign.
+fn number(text: &str) -> Option<usize> {
+    text.bytes().all(|byte| byte.is_ascii_digit()).then(|| text.parse().ok())?
+}
+
 impl TrainSettings {
     /// Whether a gang can be trained with these settings.
     ///
@@ -96,6 +140,29 @@ impl TrainSettings {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+
+    #[test]
+    fn devices_are_the_processor_or_cards_each_named_once() {
+        for name in
+            ["tpu", "cuda:", "cuda:x", "cpu:0", "", "cuda:0,", "cuda:,1", "cuda:0, 1", "cuda:+1", "cuda:0-1"]
+        {
+            let e = Placement::of(name).unwrap_err();
+            assert!(e.is_input() && e.to_string().contains("cuda:0"), "{e}");
+        }
+        assert_eq!(Placement::of("cpu").unwrap(), Placement::Cpu);
+        for (name, cards) in [
+            ("cuda", vec![0]),
+            ("cuda:3", vec![3]),
+            ("cuda:0,1", vec![0, 1]),
+            ("cuda:2,0,11", vec![2, 0, 11]),
+        ] {
+            assert_eq!(Placement::of(name).unwrap(), Placement::Cards(cards));
+        }
+        for name in ["cuda:1,1", "cuda:0,1,2,1", "cuda:01,1"] {
+            let e = Placement::of(name).unwrap_err();
+            assert!(e.is_input() && e.to_string().contains("cuda:1 twice"), "{e}");
+        }
+    }
 
     #[test]
     fn what_cannot_work_is_named() {

@@ -5,6 +5,7 @@ use super::{
     gang::{GangRun, Outcome, forget_checkpoints},
     history,
     model_folder::ModelFolder,
+    outlook::{outlook, room_of},
     run_record::{RunClaim, RunRecord},
     spool::{Spool, SpoolFolder},
 };
@@ -31,11 +32,11 @@ use std::{
     collections::BTreeSet,
     fmt,
     path::{Path, PathBuf},
-    sync::Arc,
+    sync::{Arc, OnceLock},
     time::{Duration, Instant},
 };
 use voxelflow_dataset::{Finding, LedgerEntry, LedgerNotes, Level, RunKey, Runner};
-use voxelflow_stage::{GRID_METADATA_KEY, Grid, Segments};
+use voxelflow_stage::{GRID_METADATA_KEY, Grid, Room, Segments};
 
 /// Executes [`TrainNode`](crate::TrainNode); one partition, one row for each epoch.
 #[derive(Debug)]
@@ -45,6 +46,10 @@ pub struct TrainExec {
     inputs: Vec<Arc<dyn ExecutionPlan>>,
     validates: bool,
     has_features: bool,
+    /// What a rank's process has.
+    room: Room,
+    /// What the training needs, for people, once they have asked.
+    needs: OnceLock<String>,
     properties: Arc<PlanProperties>,
     /// What is for the ledger, of the inputs too.
     metrics: ExecutionPlanMetricsSet,
@@ -52,12 +57,23 @@ pub struct TrainExec {
 
 impl TrainExec {
     /// Trains on `inputs[0]` and, if it `validates`, validates on `inputs[1]`; features come next, if there are any. The
-    /// others show the gang.
+    /// others show the gang. It runs in the session of `context`.
     pub fn new(
         job: Arc<TrainJob>,
         inputs: Vec<Arc<dyn ExecutionPlan>>,
         validates: bool,
         has_features: bool,
+        context: &TaskContext,
+    ) -> Self {
+        let room = room_of(job.settings.ranks, job.gang.memory_bytes(), context);
+        Self::in_room(job, inputs, (validates, has_features), room)
+    }
+
+    fn in_room(
+        job: Arc<TrainJob>,
+        inputs: Vec<Arc<dyn ExecutionPlan>>,
+        (validates, has_features): (bool, bool),
+        room: Room,
     ) -> Self {
         let properties = PlanProperties::new(
             EquivalenceProperties::new(history::arrow_schema()),
@@ -70,15 +86,39 @@ impl TrainExec {
             inputs,
             validates,
             has_features,
+            room,
+            needs: OnceLock::new(),
             properties: Arc::new(properties),
             metrics: ExecutionPlanMetricsSet::new(),
         }
     }
 }
 
+impl TrainExec {
+    fn validation(&self) -> Option<&Arc<dyn ExecutionPlan>> {
+        self.inputs.get(1).filter(|_| self.validates)
+    }
+
+    fn features(&self) -> Option<&Arc<dyn ExecutionPlan>> {
+        self.inputs.get(1 + usize::from(self.validates)).filter(|_| self.has_features)
+    }
+
+    /// What it needs, behind what it is; nothing where that is known only when it runs.
+    fn outlook(&self) -> String {
+        let (Some(train), Some(features)) = (self.inputs.first(), self.features()) else {
+            return String::new();
+        };
+        match outlook(&self.job, train, self.validation(), features, &self.room) {
+            Some(Ok(needs)) => format!("; needs {needs}"),
+            Some(Err(e)) => format!("; does not fit: {e}"),
+            None => String::new(),
+        }
+    }
+}
+
 impl DisplayAs for TrainExec {
     fn fmt_as(&self, _: DisplayFormatType, f: &mut fmt::Formatter) -> fmt::Result {
-        write!(f, "TrainExec: {}", self.job)
+        write!(f, "TrainExec: {}{}", self.job, self.needs.get_or_init(|| self.outlook()))
     }
 }
 
@@ -105,15 +145,14 @@ impl ExecutionPlan for TrainExec {
         self: Arc<Self>,
         children: Vec<Arc<dyn ExecutionPlan>>,
     ) -> PlanResult<Arc<dyn ExecutionPlan>> {
-        Ok(Arc::new(Self::new(Arc::clone(&self.job), children, self.validates, self.has_features)))
+        let has = (self.validates, self.has_features);
+        Ok(Arc::new(Self::in_room(Arc::clone(&self.job), children, has, self.room)))
     }
     fn execute(&self, partition: usize, context: Arc<TaskContext>) -> PlanResult<SendableRecordBatchStream> {
         let Some(train) = self.inputs.first().filter(|_| partition == 0).cloned() else {
             return internal_err!("TrainExec has one partition and an input, not partition {partition}");
         };
-        let validation = self.inputs.get(1).filter(|_| self.validates).cloned();
-        let features =
-            self.inputs.get(1 + usize::from(self.validates)).filter(|_| self.has_features).cloned();
+        let (validation, features) = (self.validation().cloned(), self.features().cloned());
         let inputs = Inputs { train, validation, features };
         let job = Arc::clone(&self.job);
         let notes = LedgerNotes::new(&self.metrics, partition);

@@ -130,6 +130,17 @@ impl FeatureTable {
         Ok(Self { keys, stimulus, form: Form::Samples(features) })
     }
 
+    /// Features of a sample, where the columns of `schema` tell: lists of one length, a row a sample.
+    pub fn width(&self, schema: &Schema) -> Option<usize> {
+        let Form::Samples(columns) = &self.form else { return None };
+        let width = |name: &String| match schema.field_with_name(name).ok()?.data_type() {
+            DataType::FixedSizeList(_, n) => usize::try_from(*n).ok(),
+            DataType::List(_) | DataType::LargeList(_) => None,
+            _ => Some(1),
+        };
+        columns.iter().map(width).sum()
+    }
+
     /// The features in `batches`, which come in the order of the table's partitions.
     ///
     /// # Errors

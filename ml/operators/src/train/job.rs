@@ -102,6 +102,11 @@ pub struct TrainJob {
 }
 
 impl GangOptions {
+    /// Memory of each rank; 0: not counted.
+    pub fn memory_bytes(&self) -> u64 {
+        self.memory_mib << 20
+    }
+
     fn check(&self, settings: &TrainSettings) -> Result<()> {
         let (least, seconds) = (self.min_ranks.unwrap_or(1), self.gang_deadline_seconds);
         if least == 0 || least > settings.ranks {
@@ -293,19 +298,22 @@ impl fmt::Display for TrainJob {
         let name = |value: serde_json::Result<serde_json::Value>| {
             value.ok().and_then(|v| v.as_str().map(str::to_owned)).unwrap_or_default()
         };
-        write!(
-            f,
-            "model={} stage={} parameters={} ranks={} topology={} consistency={} optimizer={} series={}[{}]",
-            self.model,
-            self.estimator.stage(),
-            thousands(self.parameters),
-            self.settings.ranks,
-            name(serde_json::to_value(sync.topology)),
-            name(serde_json::to_value(sync.consistency)),
-            name(serde_json::to_value(sync.optimizer.optimizer)),
-            self.column.name,
-            self.column.time_points,
-        )?;
+        write!(f, "model={} stage={}", self.model, self.estimator.stage())?;
+        if self.estimator.explains() {
+            // It takes no steps, and how many coefficients it has follows from its targets.
+            write!(f, " ranks={}", self.settings.ranks)?;
+        } else {
+            write!(
+                f,
+                " parameters={} ranks={} topology={} consistency={} optimizer={}",
+                thousands(self.parameters),
+                self.settings.ranks,
+                name(serde_json::to_value(sync.topology)),
+                name(serde_json::to_value(sync.consistency)),
+                name(serde_json::to_value(sync.optimizer.optimizer)),
+            )?;
+        }
+        write!(f, " series={}[{}]", self.column.name, self.column.time_points)?;
         match self.settings.device.as_str() {
             "cpu" => Ok(()),
             cards => write!(f, " device={cards}"),

@@ -10,6 +10,7 @@
 
 use super::{
     model_folder::write_model,
+    outlook::room_of,
     rank_row::{Ending, FailureCause, RankFailure, RankRecord, RankRow},
     spool::{SpoolFeed, SpoolPlace, SpoolReader},
 };
@@ -39,8 +40,8 @@ use voxelflow_dataset::{
     runner::unseal,
 };
 use voxelflow_stage::{
-    EpochRecord, Estimator, Explained, Fitted, Gang, Options, ProgressSink, Samples, SeriesFeed, StepRecord,
-    TrainSettings,
+    EpochRecord, Estimator, Explained, Fitted, Gang, Needs, Options, ProgressSink, Room, Samples, SeriesFeed,
+    StepRecord, TrainSettings,
 };
 use voxelflow_sync::{Invitation, Line, Seat, enter, protocol::Role, serve};
 
@@ -62,6 +63,8 @@ pub(super) struct Orders {
     pub options: Options,
     /// Settings of the loop and of the gang.
     pub settings: TrainSettings,
+    /// What is reserved for a rank on the cluster; 0: nothing is.
+    pub memory_bytes: u64,
     /// Rows to train on.
     pub train: SpoolPlace,
     /// Rows to validate on.
@@ -89,6 +92,7 @@ pub(super) struct FeaturesPlace {
 #[derive(Serialize, Deserialize)]
 pub(super) enum Event {
     Started(u64),
+    Planned(Needs),
     Step(StepRecord),
     Epoch(EpochRecord),
     /// The rank has ended, and will not be started again; the row is the one that its task will give.
@@ -111,6 +115,9 @@ impl ProgressSink for Reporter {
     fn started(&self, samples: u64) {
         self.send(&Event::Started(samples));
     }
+    fn planned(&self, needs: &Needs) {
+        self.send(&Event::Planned(needs.clone()));
+    }
     fn step(&self, record: &StepRecord) {
         self.send(&Event::Step(*record));
     }
@@ -130,6 +137,7 @@ impl Event {
         match (self, sink) {
             (Self::Done(row), _) => return Some(*row),
             (Self::Started(samples), Some(sink)) => sink.started(samples),
+            (Self::Planned(needs), Some(sink)) => sink.planned(&needs),
             (Self::Step(record), Some(sink)) => sink.step(&record),
             (Self::Epoch(record), Some(sink)) => sink.epoch(&record),
             (_, None) => {}
@@ -202,6 +210,7 @@ async fn rank(orders: &Orders, task: &GangTask) -> PlanResult<Rank> {
         },
         features: open_features(orders.features.as_ref(), task).await?,
         validation_features: open_features(orders.validation_features.as_ref(), task).await?,
+        room: room_of(orders.settings.ranks, orders.memory_bytes, &task.context),
     })
 }
 
@@ -246,6 +255,7 @@ struct Rank {
     validation: Option<Arc<SpoolReader>>,
     features: Option<OpenFeatures>,
     validation_features: Option<OpenFeatures>,
+    room: Room,
 }
 
 /// Features at hand.
@@ -301,6 +311,7 @@ impl Me {
             progress: Some(Arc::new(Reporter(line.clone()))),
             checkpoints: orders.checkpoints.clone(),
             output: Some(orders.writing.clone()),
+            room: rank.room,
             cancelled: Arc::clone(cancelled),
         };
         let caught = catch_unwind(AssertUnwindSafe(|| {

@@ -106,26 +106,28 @@ impl Workload {
         if needed <= memory {
             return Ok(());
         }
-        Err(Error::Memory { needed: mib(needed), given: mib(memory), way_out: self.way_out(memory) })
+        let way_out = self.what_fits(&|other| other.peak_bytes() <= memory);
+        Err(Error::Memory { needed: mib(needed), given: mib(memory), way_out })
     }
 
-    fn way_out(&self, memory: u64) -> String {
-        if let Some(block) = self.block_that_fits(memory) {
+    /// What would fit instead, by what `fits`: smaller blocks, else f32, else fewer features.
+    pub fn what_fits(&self, fits: &dyn Fn(&Self) -> bool) -> String {
+        if let Some(block) = self.block_that_fits(fits) {
             return format!("blocks of {block} targets (now {}) would fit", self.settings.block);
         }
         let narrow = Self { precision: Precision::F32, ..self.clone() };
         if self.precision == Precision::F64
-            && let Some(block) = narrow.block_that_fits(memory)
+            && let Some(block) = narrow.block_that_fits(fits)
         {
             return format!("f32 with blocks of {block} targets would fit");
         }
         // The largest number of features that fits, in f32 and the smallest blocks.
-        let fits =
-            |n_features: usize| Self { n_features, ..narrow.clone() }.block_that_fits(memory).is_some();
+        let enough =
+            |n_features: usize| Self { n_features, ..narrow.clone() }.block_that_fits(fits).is_some();
         let (mut least, mut most) = (0, self.n_features);
         while most - least > 1 {
             let middle = usize::midpoint(least, most);
-            if fits(middle) { least = middle } else { most = middle }
+            if enough(middle) { least = middle } else { most = middle }
         }
         match least {
             0 => "no number of features would fit; give more memory, or fewer samples".into(),
@@ -134,12 +136,12 @@ impl Workload {
     }
 
     /// The largest block, of this one and its halves down to 16, that fits.
-    fn block_that_fits(&self, memory: u64) -> Option<usize> {
+    fn block_that_fits(&self, fits: &dyn Fn(&Self) -> bool) -> Option<usize> {
         let halves = std::iter::successors(Some(self.settings.block), |block| Some(block / 2));
         let at_least = halves.enumerate().take_while(|(at, block)| *at == 0 || *block >= 16);
         at_least.map(|(_, block)| block).find(|block| {
             let settings = RidgeSettings { block: *block, ..self.settings.clone() };
-            Self { settings, ..self.clone() }.peak_bytes() <= memory
+            fits(&Self { settings, ..self.clone() })
         })
     }
 

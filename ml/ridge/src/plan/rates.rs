@@ -93,6 +93,23 @@ impl ProductRates {
 }
 
 impl Rates {
+    /// Of a slow machine: what does not take long there is not worth measuring this one.
+    pub fn slow() -> Self {
+        let products = ProductRates { product: 2e9, outer: 1e9, square: 1e9 };
+        let eigen = vec![(200, 0.1), (500, 1.0)];
+        let (pass, fresh) = (1e8, 5e8);
+        Self {
+            gram: 1e9,
+            f32: products.clone(),
+            f64: products,
+            eigen,
+            pass,
+            centre: pass,
+            score: pass,
+            fresh,
+        }
+    }
+
     /// Measures what a fit with eigendecompositions of matrices of up to `largest` rows needs.
     pub fn measure(largest: usize) -> Self {
         let begin = Instant::now();

@@ -1,13 +1,10 @@
 //! dist-DCA as a stage: options → estimator → gang → model, and back from a folder.
 
 use super::{DcaObjective, DistDca, DistDcaConfig, config::STAGE};
-use crate::{
-    device::{device, placement},
-    trainer::train,
-};
+use crate::{device::device, trainer::train};
 use std::path::Path;
 use voxelflow_stage::{
-    Error, Estimator, Fitted, Gang, Model, ModelFunction, Options, Result, SeriesFeed, StageKind,
+    Error, Estimator, Fitted, Gang, Model, ModelFunction, Options, Placement, Result, SeriesFeed, StageKind,
     TrainSettings,
 };
 
@@ -25,7 +22,7 @@ impl Estimator for DistDcaEstimator {
 
     fn check(&self, time_points: usize, settings: &TrainSettings) -> Result<()> {
         self.config.architecture(time_points)?;
-        placement(&settings.device)?;
+        Placement::of(&settings.device)?;
         settings.validate()
     }
 

@@ -2,12 +2,11 @@
 
 use super::{Architecture, Measured, Network, on_card::OnCards, step::Step};
 use crate::{
-    device::{Placement, placement},
     objective::{Objective, Resident},
     parameters::{ParameterLayout, device_failed, pack_gradients, unpack},
 };
 use burn::tensor::{Device, Tensor, TensorData};
-use voxelflow_stage::{Result, TrainSettings};
+use voxelflow_stage::{Placement, Result, TrainSettings};
 
 /// Samples that burn differentiates at once; a minibatch is the sum of such pieces. It bounds memory: a piece holds
 /// about 3 MB a sample at 284 points.
@@ -49,7 +48,7 @@ impl DcaObjective {
     /// A device that is none, or a card that this machine does not have.
     pub fn placed(architecture: &Architecture, settings: &TrainSettings) -> Result<Self> {
         let on_cpu = Self::new(architecture, &Device::flex());
-        let place = match placement(&settings.device)? {
+        let place = match Placement::of(&settings.device)? {
             Placement::Cpu => on_cpu.place,
             Placement::Cards(ordinals) => {
                 Place::Cards(Box::new(OnCards::new(architecture, &ordinals, settings)?))

@@ -1,0 +1,230 @@
+//! What a fit needs of a process, before it runs: the solver's plan for each rank's share of the targets, and what
+//! ranks hold beside it.
+
+use crate::{
+    options::{Baseline, CvChoice, EncodingOptions, Precision, STAGE},
+    shares::Costs,
+};
+use voxelflow_ridge::Score;
+use voxelflow_ridge::plan::{Precision as Width, Rates, Workload};
+use voxelflow_stage::{Error, Needs, Result, Room, Samples};
+use voxelflow_sync::equal_ranges;
+
+/// A fit and its gang, by their sizes.
+pub(crate) struct FitPlan {
+    /// Of all targets.
+    workload: Workload,
+    /// Folds; 0 for leave-one-out.
+    folds: usize,
+    /// Samples that are held out.
+    held_out: usize,
+    permutations: usize,
+    baseline: Option<Baseline>,
+    /// Points of the series as they are read.
+    points: usize,
+    /// Ranks of the gang.
+    ranks: usize,
+    room: Room,
+}
+
+/// What a process holds that has read tables and found out what to fit, before any rank has begun; measured.
+const PROGRAM: u64 = 72 << 20;
+/// A fit that would take less than this many seconds on a slow machine is not worth the measuring of this one.
+const WORTH_MEASURING: f64 = 1.0;
+
+impl FitPlan {
+    /// # Errors
+    /// Folds that the samples do not allow.
+    pub fn of(
+        options: &EncodingOptions,
+        samples: &Samples,
+        held_out: Option<&Samples>,
+        ranks: usize,
+        room: Room,
+    ) -> Result<Self> {
+        let folds = match options.choice()? {
+            CvChoice::LeaveOneOut => 0,
+            CvChoice::Folds(folds) => folds,
+            CvChoice::Run => samples.runs.len(),
+        };
+        let workload = Workload {
+            n_samples: samples.count(),
+            n_features: options.n_features(samples.features.len()),
+            n_targets: samples.targets(),
+            precision: match options.precision {
+                Precision::F32 => Width::F32,
+                Precision::F64 => Width::F64,
+            },
+            settings: options.settings(samples)?,
+        };
+        // Runs that were joined lie in series of all their points.
+        let points = samples.runs.iter().map(|run| run.offset + run.samples).max().unwrap_or(0);
+        let (held_out, permutations) = (held_out.map_or(0, Samples::count), options.permutations);
+        let (ranks, baseline) = (ranks.max(1), options.baseline);
+        Ok(Self { workload, folds, held_out, permutations, baseline, points, ranks, room })
+    }
+
+    /// Refuses what does not fit into the process.
+    ///
+    /// # Errors
+    /// It says what would fit.
+    pub fn check(&self) -> Result<()> {
+        let Some(memory) = self.room.memory else { return Ok(()) };
+        let needed = self.memory(&self.workload);
+        if needed <= memory {
+            return Ok(());
+        }
+        let Workload { n_samples, n_features, n_targets, .. } = self.workload;
+        let way_out = self.workload.what_fits(&|other| self.memory(other) <= memory);
+        let ranks = match self.room.ranks {
+            1 => String::new(),
+            ranks => format!(" in {ranks} ranks of one process"),
+        };
+        let mib = |bytes: u64| bytes.div_ceil(1 << 20);
+        let reason = format!(
+            "{n_samples} samples, {n_features} features and {n_targets} targets need {} MiB{ranks}, and {} MiB are \
+             given; {way_out} (options block and precision), or give more memory (--memory)",
+            mib(needed),
+            mib(memory)
+        );
+        Err(Error::Data { what: STAGE.into(), reason })
+    }
+
+    /// What it needs; measures this machine where that matters.
+    pub fn needs(&self) -> Needs {
+        let slow = self.seconds(&Rates::slow());
+        let seconds = match slow {
+            short if short < WORTH_MEASURING => slow,
+            _ => self.seconds(&Rates::measure(self.workload.largest_eigen())),
+        };
+        Needs {
+            coefficients: [self.workload.n_features, self.workload.n_targets],
+            memory: self.memory(&self.workload),
+            card_memory: 0,
+            read: 4 * ((2 * self.workload.n_samples + self.held_out) * self.workload.n_targets) as u64,
+            seconds,
+        }
+    }
+
+    fn seconds(&self, rates: &Rates) -> f64 {
+        let (models, targets) = match self.baseline {
+            None => (1, self.workload.n_targets),
+            Some(Baseline::BMor) => (self.ranks, self.workload.n_targets.div_ceil(self.ranks)),
+            Some(Baseline::Mor) => (self.workload.n_targets, 1),
+        };
+        let plan = Workload { n_targets: targets, ..self.workload.clone() }.plan(rates);
+        // Every rank centres all features. The rest is dealt out; ranks of one process share its cores.
+        let features = plan.phases.first().map_or(0.0, |phase| phase.seconds);
+        let processes = (self.ranks / self.room.ranks.max(1)).max(1) as f64;
+        features + (models as f64 * plan.seconds - features) / processes
+    }
+
+    /// The most that a process holds: its ranks together.
+    fn memory(&self, of: &Workload) -> u64 {
+        let rank = |targets: usize| self.rank_memory(&Workload { n_targets: targets, ..of.clone() });
+        let mut ranks: Vec<u64> = self.targets(of).into_iter().map(rank).collect();
+        ranks.sort_unstable_by(|a, b| b.cmp(a));
+        PROGRAM + ranks.iter().take(self.room.ranks.max(1)).sum::<u64>()
+    }
+
+    /// Of each rank.
+    fn targets(&self, of: &Workload) -> Vec<usize> {
+        match self.baseline {
+            None => {}
+            Some(Baseline::Mor) => return vec![1; self.ranks],
+            Some(Baseline::BMor) => {
+                return equal_ranges(of.n_targets, self.ranks).iter().map(|share| share.len()).collect();
+            }
+        }
+        let [n, p, alphas] = [of.n_samples, of.n_features, of.settings.alphas.len()];
+        let shared = !of.settings.alpha_per_target && of.settings.score != Score::Pearson;
+        let costs = Costs {
+            n: n as f64,
+            p: p as f64,
+            v: n.min(p) as f64,
+            alphas: alphas as f64,
+            folds: self.folds,
+            without_predictions: shared && self.folds == 0,
+        };
+        let shares = costs.shares(of.n_targets, self.ranks, &equal_ranges(alphas, self.ranks));
+        shares.into_iter().map(|share| share.len()).collect()
+    }
+
+    /// Of one rank: as its solver's plan says, less the features that it was given, which are dropped once they are
+    /// centred; and what the stage holds.
+    fn rank_memory(&self, of: &Workload) -> u64 {
+        let [n, p, held] = [of.n_samples, of.n_features, self.held_out].map(|size| size as u64);
+        let block = of.settings.block.min(of.n_targets) as u64;
+        let (k, width, alphas) = (n.min(p), of.precision.bytes() as u64, of.settings.alphas.len() as u64);
+        // Series as they are read, and put together from their runs.
+        let read = 4 * block * (n + self.points as u64);
+        let others = u64::from(self.ranks > 1);
+        let beside = |phase: &str| match phase {
+            "features" => n * p * width,
+            // The Gram matrix as a message, and a decomposition.
+            "decompositions" => others * (16 * p * p + 2 * width * k * (n + p)),
+            "penalties" => read + others * 16 * (k * k + (alphas + 1) * n),
+            // Coefficients as they are written; held-out features, series, and predictions in each rearrangement.
+            _ => {
+                let scored = p * width + block * (8 + 2 * width) + 8 * self.permutations as u64;
+                read + 2 * p * block * width + held * scored
+            }
+        };
+        let phases = of.phases();
+        let bytes = phases.iter().map(|phase| phase.bytes + beside(phase.name));
+        let dropped = if self.baseline.is_none() { n * p * width } else { 0 };
+        bytes.max().unwrap_or(0).saturating_sub(dropped)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use serde_json::json;
+    use voxelflow_stage::SampleRun;
+
+    fn samples(runs: usize) -> Samples {
+        let run = |_| SampleRun { samples: 500, ..Default::default() };
+        Samples {
+            features: vec![String::new(); 300],
+            runs: (0..runs).map(run).collect(),
+            groups: vec![20_000],
+        }
+    }
+
+    fn plan(options: serde_json::Value, ranks: usize, room: Room) -> FitPlan {
+        let options = EncodingOptions::from_options(options.as_object().unwrap()).unwrap();
+        FitPlan::of(&options, &samples(4), Some(&samples(1)), ranks, room).unwrap()
+    }
+
+    #[test]
+    fn ranks_of_one_process_add_up() {
+        let needs = |ranks, together| {
+            plan(json!({"cv": "run"}), ranks, Room { ranks: together, memory: None }).needs()
+        };
+        let (one, apart, together) = (needs(1, 1), needs(4, 1), needs(4, 4));
+        assert!(apart.memory < one.memory + (64 << 20) && apart.memory > one.memory / 4, "{apart} {one}");
+        let rank = apart.memory - PROGRAM;
+        let both = together.memory - PROGRAM;
+        assert!(both > 3 * rank && both <= 4 * rank, "{together} {apart}");
+        assert_eq!(one.read, 4 * 20_000 * (2 * 2000 + 500));
+        assert_eq!(one.coefficients, [300, 20_000]);
+    }
+
+    #[test]
+    fn what_does_not_fit_is_refused_with_what_would() {
+        let tight = Room { ranks: 1, memory: Some(PROGRAM + (100 << 20)) };
+        let reason = plan(json!({"cv": "run", "block": 4096}), 1, tight).check().unwrap_err();
+        assert!(reason.is_input(), "{reason}");
+        let text = reason.to_string();
+        let block: usize =
+            text.split("blocks of ").nth(1).unwrap().split(' ').next().unwrap().parse().unwrap();
+        plan(json!({"cv": "run", "block": block}), 1, tight).check().unwrap();
+        plan(json!({"cv": "run", "block": 2 * block}), 1, tight).check().unwrap_err();
+        let two = Room { ranks: 2, ..tight };
+        let text = plan(json!({"cv": "run", "block": block}), 2, two).check().unwrap_err().to_string();
+        assert!(text.contains("in 2 ranks of one process"), "{text}");
+        plan(json!({"cv": "run"}), 1, Room::default()).check().unwrap();
+    }
+}
