@@ -1,7 +1,7 @@
 //! `ridge_cv` before it is fitted.
 
 use crate::{
-    FittedEncoding, delays,
+    FittedEncoding,
     message::Number,
     needs::FitPlan,
     options::{EncodingOptions, Precision, STAGE},
@@ -93,10 +93,6 @@ impl Estimator for RidgeCvEstimator {
 
     fn target_columns(&self) -> Vec<String> {
         self.options.columns()
-    }
-
-    fn feature_names(&self, features: &[String]) -> Vec<String> {
-        delays::names(features, &self.options.delays)
     }
 }
 

@@ -2,7 +2,7 @@
 
 use crate::{
     FittedEncoding,
-    delays::delayed,
+    delays::{self, delayed},
     held_out::{self, HeldOut},
     message::Number,
     needs::FitPlan,
@@ -23,6 +23,8 @@ use voxelflow_sync::{CommunicatorExt, Rank, Start, equal_ranges};
 /// What was chosen, for people.
 #[derive(Debug, Serialize)]
 struct FitReport<'a> {
+    /// Names of the columns of the coefficients.
+    features: Vec<String>,
     n_samples: usize,
     n_features: usize,
     n_targets: usize,
@@ -174,6 +176,7 @@ pub(crate) fn fit<T: Number>(
         let one = !options.alpha_per_target && options.baseline.is_none();
         let alpha = at.and_then(|at| options.alphas.get(at).copied()).filter(|_| one);
         let report = FitReport {
+            features: delays::names(&samples.features, &options.delays),
             n_samples,
             n_features,
             n_targets: samples.targets(),

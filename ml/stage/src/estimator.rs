@@ -131,10 +131,6 @@ pub trait Estimator: Send + Sync + std::fmt::Debug {
     fn target_columns(&self) -> Vec<String> {
         Vec::new()
     }
-    /// Names of what the model weighs, of features of these names: what was made of them comes with them.
-    fn feature_names(&self, features: &[String]) -> Vec<String> {
-        features.to_vec()
-    }
     /// As [`Self::fit`], for a stage that [`explains`](Self::explains) series.
     ///
     /// # Errors

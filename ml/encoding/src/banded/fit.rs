@@ -3,7 +3,7 @@
 use super::{STAGE, bands::Bands, options::BandedOptions};
 use crate::{
     FittedEncoding,
-    delays::delayed,
+    delays::{self, delayed},
     held_out::HeldOut,
     message::{Number, pack, unpack},
     options::of_ridge,
@@ -28,6 +28,8 @@ use voxelflow_sync::{Communicator, CommunicatorExt, Rank, ReduceOp, Start, equal
 /// What was chosen, for people.
 #[derive(Debug, Serialize)]
 struct FitReport<'a> {
+    /// Names of the columns of the coefficients.
+    features: Vec<String>,
     n_samples: usize,
     n_features: usize,
     n_targets: usize,
@@ -150,7 +152,10 @@ pub(super) fn fit<T: Number>(
     let per_rank = shares.iter().map(|share| (share.len() * samples.runs.len()) as u64).collect();
     let history = totals.history(options.ridge.scoring, epoch, samples.targets(), per_rank);
     if rank == 0 {
+        let names = delays::names(&samples.features, &options.ridge.delays);
+        let order = bands.order(options.ridge.delays.len());
         let report = FitReport {
+            features: order.into_iter().map(|column| names[column].clone()).collect(),
             n_samples,
             n_features,
             n_targets: samples.targets(),

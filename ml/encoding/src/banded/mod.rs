@@ -16,7 +16,7 @@ mod options;
 pub use bands::Features;
 pub use options::BandedOptions;
 
-use crate::{FittedEncoding, delays, options::Precision};
+use crate::{FittedEncoding, options::Precision};
 use std::path::Path;
 use voxelflow_stage::{
     Error, Estimator, Explained, Fitted, Gang, Model, Options, Result, Samples, SeriesFeed, StageKind,
@@ -102,15 +102,6 @@ impl Estimator for BandedRidgeCvEstimator {
 
     fn target_columns(&self) -> Vec<String> {
         self.options.columns()
-    }
-
-    fn feature_names(&self, features: &[String]) -> Vec<String> {
-        let delays = &self.options.ridge.delays;
-        let names = delays::names(features, delays);
-        match bands::Bands::of(&self.options.bands, features) {
-            Ok(bands) => bands.order(delays.len()).into_iter().map(|column| names[column].clone()).collect(),
-            Err(_) => names,
-        }
     }
 }
 

@@ -204,6 +204,8 @@ async fn the_statement_gives_the_numbers_of_scikit_learn_with_any_number_of_rank
             let report = bench.json("ridge.json");
             assert_eq!(report["ranks"].as_array().unwrap().len(), ranks);
             assert_eq!((report["unfit"].as_u64(), report["n_targets"].as_u64()), (Some(2), Some(9)));
+            let features = report["features"].as_array().unwrap();
+            assert_eq!((features.len(), &features[0]), (6, &json!("a_delay1")), "{features:?}");
             seen.push(found);
         }
         for other in &seen[1..] {
