@@ -88,8 +88,7 @@ fn targets_that_stream_past_give_what_others_give() {
         let options = json!({"alphas": [0.1, 1, 10, 100], "cv": "loo", "precision": "f64", "block": 8,
                              "scoring": scoring, "permutations": 9, "delays": [0, 1]});
         let (expected, file, report, planned) = fitted(options.clone(), None);
-        let stream =
-            Stream { open: Box::new(|x, settings| StreamedRidge::on_cores(x, settings)), needs: None };
+        let stream = Stream { open: Box::new(StreamedRidge::on_cores), needs: None };
         let (found, streamed_file, streamed_report, _) = fitted(options, Some(stream));
         assert_eq!(planned[0].coefficients, [2 * FEATURES, TARGETS]);
         for ((name, expected), (_, found)) in expected.iter().zip(&found) {
