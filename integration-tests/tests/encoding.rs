@@ -272,7 +272,7 @@ fn what_a_card_does_not_serve_is_refused() {
     let file = study.folder.path().join("enc.vf");
     let text = fs::read_to_string(&file).unwrap().replace("$ranks", "$ranks, device => 'cuda:97'");
     for (from, to, ranks, says) in [
-        ("'loo'", "'run'", 1, "is 'loo' with device => 'cuda:97'; or use device => 'cpu'"),
+        ("'loo'", "'run'", 1, "is 'loo' with device => 'cuda:97'"),
         ("'loo'", "'loo', alpha_per_target => true", 1, "is false with device => 'cuda:97'"),
         ("'loo'", "'loo', scoring => 'pearson'", 1, "is 'r2' or 'neg_mean_squared_error' with device"),
         ("'loo'", "'loo'", 2, "is 1 with device => 'cuda:97', not 2"),

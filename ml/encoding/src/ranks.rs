@@ -67,13 +67,14 @@ pub(crate) fn fit<T: Number>(
             (sync.rank() == Rank(0) && progress.is_some()).then(|| plan.needs())
         }
     };
-    if let (Some(progress), Some(needs)) = (&progress, planned) {
-        progress.planned(&needs);
-    }
     // The ranks meet; there are no parameters to agree on.
     sync.join(&mut [0.0], Start::fresh(rows))?;
     let c = sync.communicator()?;
     let (rank, world) = (c.rank().0, c.world());
+    // Only a member of the gang is listened to.
+    if let (Some(progress), Some(needs)) = (&progress, planned) {
+        progress.planned(&needs);
+    }
     if let Some(progress) = progress {
         progress.started(rows as u64);
     }
