@@ -166,13 +166,12 @@ pub(crate) fn fit<T: Number>(
         cpu_seconds: cpu_seconds() - cpu,
         seconds: clock.elapsed().as_secs_f64(),
     };
-    let reports = c.all_gather(serde_json::to_vec(&report).unwrap_or_default())?;
+    let ranks = report.gathered(c)?;
     let best = mean_scores.iter().copied().fold(f64::NEG_INFINITY, f64::max);
     let epoch = totals.epoch(options.scoring, best, rows, validated, clock);
     let per_rank = work.targets_per_rank.iter().map(|n| (n * samples.runs.len()) as u64).collect();
     let history = totals.history(options.scoring, epoch, samples.targets(), per_rank);
     if rank == 0 {
-        let ranks = reports.iter().filter_map(|bytes| serde_json::from_slice(bytes).ok()).collect();
         let at = mean_scores.iter().position(|score| *score == best);
         let one = !options.alpha_per_target && options.baseline.is_none();
         let alpha = at.and_then(|at| options.alphas.get(at).copied()).filter(|_| one);

@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 use std::path::Path;
 use voxelflow_stage::{Error, Result};
+use voxelflow_sync::{Communicator, CommunicatorExt};
 
 /// What one rank has done.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
@@ -13,6 +14,17 @@ pub(crate) struct RankReport {
     /// Of its process, user and system, while it fitted; ranks that are threads of one process share them.
     pub cpu_seconds: f64,
     pub seconds: f64,
+}
+
+impl RankReport {
+    /// Those of all ranks, on every rank.
+    ///
+    /// # Errors
+    /// Ranks that are lost.
+    pub fn gathered(&self, c: &mut dyn Communicator) -> Result<Vec<Self>> {
+        let reports = c.all_gather(serde_json::to_vec(self).unwrap_or_default())?;
+        Ok(reports.iter().filter_map(|bytes| serde_json::from_slice(bytes).ok()).collect())
+    }
 }
 
 /// Writes `report` into `folder`.

@@ -146,7 +146,7 @@ pub(super) fn fit<T: Number>(
         cpu_seconds: cpu_seconds() - cpu,
         seconds: clock.elapsed().as_secs_f64(),
     };
-    let reports = c.all_gather(serde_json::to_vec(&report).unwrap_or_default())?;
+    let ranks = report.gathered(c)?;
     let best = chosen.mean_scores.iter().copied().fold(f64::NEG_INFINITY, f64::max);
     let epoch = totals.epoch(options.ridge.scoring, best, rows, validated, clock);
     let per_rank = shares.iter().map(|share| (share.len() * samples.runs.len()) as u64).collect();
@@ -165,7 +165,7 @@ pub(super) fn fit<T: Number>(
             gammas: &gammas,
             alphas: &options.ridge.alphas,
             mean_scores: &chosen.mean_scores,
-            ranks: reports.iter().filter_map(|bytes| serde_json::from_slice(bytes).ok()).collect(),
+            ranks,
         };
         write_report(&folder, &report)?;
         if let Some(progress) = progress {
