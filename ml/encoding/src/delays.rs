@@ -57,6 +57,16 @@ pub(crate) fn names(features: &[String], delays: &[usize]) -> Vec<String> {
     each.collect()
 }
 
+/// The feature that a column of [`names`] is of, and the delay's place among `delays`.
+pub(crate) fn feature_of<'a>(column: &'a str, delays: &[usize]) -> Option<(&'a str, usize)> {
+    if delays.is_empty() {
+        return Some((column, 0));
+    }
+    let (feature, delay) = column.rsplit_once("_delay")?;
+    let delay: usize = delay.parse().ok()?;
+    Some((feature, delays.iter().position(|own| *own == delay)?))
+}
+
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
@@ -79,5 +89,8 @@ mod tests {
             ["a_delay1", "b_delay1", "a_delay2", "b_delay2"]
         );
         assert_eq!(names(&["a".into()], &[]), ["a"]);
+        assert_eq!(feature_of("a_delay1_delay2", &[1, 2]), Some(("a_delay1", 1)));
+        assert_eq!(feature_of("a_delay1", &[]), Some(("a_delay1", 0)));
+        assert_eq!((feature_of("a", &[1]), feature_of("a_delay3", &[1])), (None, None));
     }
 }

@@ -7,6 +7,8 @@
 //!   targets, a share each ──► what they say about the penalties ─ summed ─► penalties
 //!                        └──► coefficients, intercepts, scores ─► the model's one file, each rank its part
 //! ```
+//! A fitted model predicts series of other runs from their features, block of targets by block.
+//!
 //! No product and no decomposition of the features alone is computed twice. Ranks that decompose have fewer targets, so
 //! that all are busy alike.
 
@@ -18,6 +20,7 @@ mod message;
 mod model;
 mod needs;
 mod options;
+mod predict;
 mod ranks;
 mod repeats;
 mod report;

@@ -1,9 +1,12 @@
 //! A fitted model: what is known of each target, and where its coefficients lie.
 
-use crate::tensor_file::{TensorFile, WEIGHTS};
+use crate::{
+    predict::Prediction,
+    tensor_file::{TensorFile, WEIGHTS},
+};
 use serde::Deserialize;
 use std::{fs, path::Path};
-use voxelflow_stage::{Error, LayerFilters, Model, ModelFunction, Options, Result};
+use voxelflow_stage::{Error, LayerFilters, Model, ModelFunction, Options, Predictor, Result};
 
 /// A model of any stage of this crate. Coefficients stay in their file.
 #[derive(Clone, Debug)]
@@ -68,6 +71,10 @@ impl Model for FittedEncoding {
 
     fn filters(&self) -> Vec<LayerFilters> {
         Vec::new()
+    }
+
+    fn predictor(&self) -> Result<Option<Box<dyn Predictor>>> {
+        Ok(Some(Box::new(Prediction::of(self)?)))
     }
 
     /// The ranks have written the file.

@@ -27,12 +27,15 @@ impl RankReport {
     }
 }
 
+/// Name of the file.
+pub(crate) const REPORT: &str = "ridge.json";
+
 /// Writes `report` into `folder`.
 ///
 /// # Errors
 /// Storage that fails.
 pub(crate) fn write_report(folder: &Path, report: &impl Serialize) -> Result<()> {
-    let path = folder.join("ridge.json");
+    let path = folder.join(REPORT);
     let failed = |reason: String| Error::Rows { path: path.display().to_string(), reason };
     let text = serde_json::to_string_pretty(report).map_err(|e| failed(e.to_string()))?;
     std::fs::write(&path, text + "\n").map_err(|e| failed(e.to_string()))

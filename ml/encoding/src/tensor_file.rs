@@ -30,7 +30,7 @@ pub(crate) struct TensorFile {
     pub targets: usize,
     pub features: usize,
     /// Bytes of a coefficient.
-    width: usize,
+    pub width: usize,
     /// Names of the numbers of each target, beside its coefficients; NaN stands where a target has none.
     pub columns: Vec<String>,
 }
@@ -42,6 +42,11 @@ impl TensorFile {
         let mut file = Self { path, begin: 0, targets, features, width, columns };
         file.begin = file.header(T::DTYPE).len() as u64;
         file
+    }
+
+    /// The folder of the model.
+    pub fn folder(&self) -> &Path {
+        self.path.parent().unwrap_or(Path::new("."))
     }
 
     fn size(&self) -> u64 {

@@ -1,7 +1,7 @@
 //! A fitted model: named functions over series, and a folder that it can be saved to.
 
 use crate::{Options, Result};
-use std::path::Path;
+use std::{ops::Range, path::Path};
 
 /// A function of a fitted model, as a pipeline calls it: `encode(model, series)`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -23,6 +23,27 @@ pub struct LayerFilters {
     pub shape: [usize; 3],
     /// Row-major values.
     pub values: Vec<f32>,
+}
+
+/// Predicts the series of a model's targets from features. Coefficients stay where the model has them, and are read for
+/// the targets that are asked for.
+pub trait Predictor: Send + std::fmt::Debug {
+    /// Names of the features, each once, in the order in which [`Self::predict`] takes them.
+    fn features(&self) -> &[String];
+    /// Samples from a feature to the last that it explains.
+    fn longest_delay(&self) -> usize;
+    /// Samples of each run that the model was fitted to; none: not known.
+    fn run_samples(&self) -> Option<usize>;
+    /// How many targets there are.
+    fn targets(&self) -> usize;
+    /// Bytes of the coefficients of one target.
+    fn bytes_per_target(&self) -> usize;
+    /// Series of `targets` in each of `runs`, whose features are `[n_samples, n_features]` row-major: of each run
+    /// `[n_targets, n_samples]` row-major, in the units of the series that were fitted; NaN for a target that could not be.
+    ///
+    /// # Errors
+    /// Features that are not whole samples, targets that the model has not, files that cannot be read any more.
+    fn predict(&self, runs: &[&[f32]], targets: Range<usize>) -> Result<Vec<Vec<f32>>>;
 }
 
 /// A fitted model. Immutable and shared by threads.
@@ -49,6 +70,13 @@ pub trait Model: Send + Sync + std::fmt::Debug {
     /// A model whose files cannot be read any more.
     fn targets(&self) -> Result<Vec<(String, Vec<f64>)>> {
         Ok(Vec::new())
+    }
+    /// What predicts the series of its targets from features; none for a model that explains no series.
+    ///
+    /// # Errors
+    /// A model whose files cannot be read any more.
+    fn predictor(&self) -> Result<Option<Box<dyn Predictor>>> {
+        Ok(None)
     }
     /// Writes `model.safetensors` (and nothing else) into `folder`, which exists.
     ///

@@ -31,6 +31,8 @@ struct FitReport<'a> {
     /// Names of the columns of the coefficients.
     features: Vec<String>,
     n_samples: usize,
+    /// Of each run.
+    run_samples: Vec<usize>,
     n_features: usize,
     n_targets: usize,
     /// Targets that are constant or not finite.
@@ -157,6 +159,7 @@ pub(super) fn fit<T: Number>(
         let report = FitReport {
             features: order.into_iter().map(|column| names[column].clone()).collect(),
             n_samples,
+            run_samples: samples.runs.iter().map(|run| run.samples).collect(),
             n_features,
             n_targets: samples.targets(),
             unfit: totals.unfit as u64,
