@@ -3,8 +3,7 @@
 use super::node::{Event, Node};
 use crate::{
     Communicator, Contribution, GradientSync, Lease, OptimizerState, Place, Position, Rank, Result, Round,
-    Start, Totals, Traffic,
-    protocol::{Failure, ToCoordinator},
+    Start, Totals, Traffic, protocol::Failure,
 };
 use std::{fmt, sync::Arc, time::Duration};
 
@@ -51,9 +50,10 @@ pub struct Line {
 }
 
 impl Line {
-    /// Says something to the driver ([`Signal::Report`](super::Signal::Report)); without a connection it is lost.
+    /// Says something to the driver ([`Signal::Report`](super::Signal::Report)), in order; before the first connection
+    /// too. What is on its way when a connection is lost does not come.
     pub fn report(&self, bytes: Vec<u8>) {
-        self.node.tell(ToCoordinator::Report(bytes));
+        self.node.post(Event::Report(bytes));
     }
 
     /// The rank has failed for a reason of its own; `permanent`: another attempt would fail in the same way. Comes

@@ -18,7 +18,7 @@ use crate::{
     Error, Place, Position, Result,
     protocol::{
         Call, Caller, Done, Failure, Generation, Member, MemberAction, MemberId, Replica, ReplicaAction,
-        Rules, ShardReply, ShardRequest, Stop, ToCoordinator, ToMember, Values, View,
+        Rules, ShardReply, ShardRequest, Stop, ToMember, Values, View,
     },
 };
 use std::{
@@ -44,6 +44,8 @@ pub(crate) enum Event {
     Asked(Asker, ShardRequest, Vec<Values>),
     /// The holder of a shard cannot be reached.
     Unreachable(MemberId),
+    /// The trainer has a word for the driver.
+    Report(Vec<u8>),
     /// The trainer's work is done.
     Finish,
     /// The trainer has failed.
@@ -160,13 +162,6 @@ impl Node {
     pub fn sever(&self) {
         if let Some(links) = self.links() {
             links.sever();
-        }
-    }
-
-    /// Says something that is no part of a call.
-    pub fn tell(&self, message: ToCoordinator) {
-        if let Some(links) = self.links() {
-            links.tell(message);
         }
     }
 
@@ -292,6 +287,7 @@ impl Node {
                 Vec::new()
             }
             Some(Event::Unreachable(holder)) => core.member.unreachable(holder),
+            Some(Event::Report(bytes)) => core.member.report(bytes),
             // Who has failed has not finished.
             Some(Event::Finish) if core.leaving => Vec::new(),
             Some(Event::Finish) => {

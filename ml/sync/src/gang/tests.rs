@@ -218,6 +218,46 @@ fn a_member_whose_task_is_taken_away_leaves_a_call_that_waits() {
     assert_eq!(waiting.join().unwrap().unwrap_err(), Error::Cancelled);
 }
 
+/// Ranks that have something to tell before they join: all of it is heard, in order, and they meet.
+fn words_before_joining_are_heard(transport: &Transport, topology: Topology) {
+    const WORDS: u8 = 50;
+    let settings = SyncSettings { topology, deadline_seconds: 10.0, ..SyncSettings::default() };
+    let host = GangHost::start(GangSpec::fixed(run(), settings, 2), transport.clone()).unwrap();
+    let invitation = host.invitation();
+    // Each on its own thread from the beginning: nothing is between entering and the first word.
+    on_every_rank(vec![(), ()], |rank, ()| {
+        let mut member = enter(&invitation, &Seat::first(rank, "")).unwrap();
+        let line = member.line();
+        (0..WORDS).for_each(|word| line.report(vec![word]));
+        member.join(&mut [0.0; ROWS], Start::fresh(ROWS)).unwrap();
+        line.report(vec![WORDS]);
+        assert!(member.finish(SOON));
+    });
+    let mut heard = [Vec::new(), Vec::new()];
+    while let Some(signal) = host.next_signal(SOON) {
+        match signal {
+            Signal::Report { member, bytes } => heard[member.index()].extend(bytes),
+            Signal::Ended(outcome) => {
+                assert_eq!(outcome, Outcome::Finished);
+                break;
+            }
+            _ => {}
+        }
+    }
+    let said: Vec<u8> = (0..=WORDS).collect();
+    assert_eq!(heard, [said.clone(), said]);
+}
+
+#[test]
+fn what_ranks_say_before_they_join_is_heard() {
+    let loopback = tcp(&Security::insecure().unwrap());
+    for topology in [Topology::ParameterService, Topology::Ring] {
+        words_before_joining_are_heard(&loopback, topology);
+        // Threads decide who speaks first: it must not matter.
+        (0..20).for_each(|_| words_before_joining_are_heard(&Transport::InProcess, topology));
+    }
+}
+
 /// Parameters after three steps of two ranks, and the bytes that they received: those are counted before anybody
 /// goes on, bytes that were sent only afterwards.
 fn three_steps(codec: crate::Codec) -> (Vec<f32>, u64) {

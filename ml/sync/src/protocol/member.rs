@@ -78,6 +78,9 @@ pub struct MemberSettings {
     pub n_push: u64,
 }
 
+/// Words of a trainer that wait for a connection; then the oldest go.
+const REPORTS: usize = 1_000;
+
 /// A member of a gang.
 #[derive(Debug)]
 pub struct Member {
@@ -102,6 +105,8 @@ pub struct Member {
     driver_lost: bool,
     /// What was said last, to be said again by another connection.
     leaving: Option<Leave>,
+    /// Words of the trainer that wait for a connection.
+    reports: VecDeque<Vec<u8>>,
     ticked: u64,
     ranges: Vec<Range<usize>>,
     /// Sync: the version that the trainer has. Else its clock.
@@ -151,6 +156,7 @@ impl Member {
             brings: true,
             driver_lost: false,
             leaving: None,
+            reports: VecDeque::new(),
             ticked: now,
             ranges: Vec::new(),
             version: 0,
@@ -219,6 +225,9 @@ impl Member {
         self.hello.generation = self.generation;
         let hello = self.hello.clone();
         self.tell(ToCoordinator::Hello(hello));
+        for report in std::mem::take(&mut self.reports) {
+            self.tell(ToCoordinator::Report(report));
+        }
         if let Some(leave) = self.leaving.clone() {
             self.tell(ToCoordinator::Leave(leave));
         }
@@ -301,6 +310,20 @@ impl Member {
             memory: (0, Vec::new()),
         });
         self.enter(stage);
+        self.drain()
+    }
+
+    /// Word of the trainer for the driver. Without a connection it waits for the next one: the coordinator ends the
+    /// connection of a member that has not said who it is.
+    pub fn report(&mut self, bytes: Vec<u8>) -> Vec<MemberAction> {
+        if self.connected {
+            self.tell(ToCoordinator::Report(bytes));
+        } else {
+            if self.reports.len() >= REPORTS {
+                self.reports.pop_front();
+            }
+            self.reports.push_back(bytes);
+        }
         self.drain()
     }
 

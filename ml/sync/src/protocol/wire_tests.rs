@@ -273,3 +273,20 @@ fn a_member_that_missed_a_view_gets_its_copy_anew() {
     let expected = Holders { primary: MemberId(0), backup: Some(MemberId(1)), copy: true, version: 2 };
     assert_eq!(both.placement.holders, [expected]);
 }
+
+#[test]
+fn a_member_says_who_it_is_before_all_else() {
+    let settings = MemberSettings { rules: Rules::fixed(RunId(1), 2, 2), n_fetch: 1, n_push: 1 };
+    let mut member = Member::new(settings, MemberId(0), Incarnation(0), (None, "here".into()), 0);
+    assert_eq!(member.report(b"planned".to_vec()), [], "there is no connection yet");
+    assert_eq!(member.report(b"started".to_vec()), []);
+    let mut said = member.connected(1).into_iter();
+    assert!(matches!(said.next(), Some(MemberAction::Tell(ToCoordinator::Hello(_)))));
+    let report = |word: &[u8]| MemberAction::Tell(ToCoordinator::Report(word.to_vec()));
+    assert_eq!(said.collect::<Vec<_>>(), [report(b"planned"), report(b"started")]);
+    assert_eq!(member.report(b"epoch".to_vec()), [report(b"epoch")]);
+    // What was said is not said again by another connection; what is said without one waits for it.
+    member.disconnected(2);
+    assert_eq!(member.report(b"epoch 2".to_vec()), []);
+    assert_eq!(member.connected(3)[1..], [report(b"epoch 2")]);
+}
