@@ -5,8 +5,8 @@ use crate::{
     options::{Baseline, CvChoice, EncodingOptions, Precision, STAGE},
     shares::Costs,
 };
-use voxelflow_ridge::Score;
 use voxelflow_ridge::plan::{Precision as Width, Rates, Workload};
+use voxelflow_ridge::{RidgeSettings, Score};
 use voxelflow_stage::{Error, Needs, Result, Room, Samples};
 use voxelflow_sync::equal_ranges;
 
@@ -29,8 +29,8 @@ pub(crate) struct FitPlan {
 
 /// What a process holds that has read tables and found out what to fit, before any rank has begun; measured.
 const PROGRAM: u64 = 72 << 20;
-/// A fit that would take less than this many seconds on a slow machine is not worth the measuring of this one.
-const WORTH_MEASURING: f64 = 1.0;
+/// A fit that takes less than about so many seconds is not worth the second that it takes to measure this machine.
+const WORTH_MEASURING: f64 = 30.0;
 
 impl FitPlan {
     /// # Errors
@@ -61,7 +61,20 @@ impl FitPlan {
         let points = samples.runs.iter().map(|run| run.offset + run.samples).max().unwrap_or(0);
         let (held_out, permutations) = (held_out.map_or(0, Samples::count), options.permutations);
         let (ranks, baseline) = (ranks.max(1), options.baseline);
-        Ok(Self { workload, folds, held_out, permutations, baseline, points, ranks, room })
+        let own = Self { workload, folds, held_out, permutations, baseline, points, ranks, room };
+        // Where all targets fit, in the basis of the features, they need not be read again.
+        let settings = RidgeSettings { read_once: true, ..own.workload.settings.clone() };
+        let once = Workload { settings, ..own.workload.clone() };
+        Ok(if own.fits(&once) { Self { workload: once, ..own } } else { own })
+    }
+
+    /// The settings of the solver, which says whether targets are read once.
+    pub fn into_settings(self) -> RidgeSettings {
+        self.workload.settings
+    }
+
+    fn fits(&self, workload: &Workload) -> bool {
+        self.room.memory.is_none_or(|memory| self.memory(workload) <= memory)
     }
 
     /// Refuses what does not fit into the process.
@@ -70,12 +83,12 @@ impl FitPlan {
     /// It says what would fit.
     pub fn check(&self) -> Result<()> {
         let Some(memory) = self.room.memory else { return Ok(()) };
-        let needed = self.memory(&self.workload);
-        if needed <= memory {
+        if self.fits(&self.workload) {
             return Ok(());
         }
+        let needed = self.memory(&self.workload);
         let Workload { n_samples, n_features, n_targets, .. } = self.workload;
-        let way_out = self.workload.what_fits(&|other| self.memory(other) <= memory);
+        let way_out = self.workload.what_fits(&|other| self.fits(other));
         let ranks = match self.room.ranks {
             1 => String::new(),
             ranks => format!(" in {ranks} ranks of one process"),
@@ -92,16 +105,17 @@ impl FitPlan {
 
     /// What it needs; measures this machine where that matters.
     pub fn needs(&self) -> Needs {
-        let slow = self.seconds(&Rates::slow());
-        let seconds = match slow {
-            short if short < WORTH_MEASURING => slow,
+        let seconds = match self.seconds(&Rates::about()) {
+            short if short < WORTH_MEASURING => short,
             _ => self.seconds(&Rates::measure(self.workload.largest_eigen())),
         };
         Needs {
             coefficients: [self.workload.n_features, self.workload.n_targets],
             memory: self.memory(&self.workload),
             card_memory: 0,
-            read: 4 * ((2 * self.workload.n_samples + self.held_out) * self.workload.n_targets) as u64,
+            read: 4
+                * (self.workload.passes() as usize * self.workload.n_samples + self.held_out) as u64
+                * self.workload.n_targets as u64,
             seconds,
         }
     }
@@ -146,7 +160,7 @@ impl FitPlan {
             folds: self.folds,
             without_predictions: shared && self.folds == 0,
         };
-        let shares = costs.shares(of.n_targets, self.ranks, &equal_ranges(alphas, self.ranks));
+        let shares = costs.shares(of.n_targets, self.ranks);
         shares.into_iter().map(|share| share.len()).collect()
     }
 
@@ -208,7 +222,7 @@ mod tests {
         let rank = apart.memory - PROGRAM;
         let both = together.memory - PROGRAM;
         assert!(both > 3 * rank && both <= 4 * rank, "{together} {apart}");
-        assert_eq!(one.read, 4 * 20_000 * (2 * 2000 + 500));
+        assert_eq!(one.read, 4 * 20_000 * (2000 + 500));
         assert_eq!(one.coefficients, [300, 20_000]);
     }
 

@@ -286,6 +286,7 @@ impl EncodingOptions {
             score: self.scoring,
             alpha_per_target: self.alpha_per_target,
             block: self.block,
+            read_once: false,
         })
     }
 }

@@ -18,7 +18,7 @@ use serde::Serialize;
 use std::{fs::File, time::Instant};
 use voxelflow_ridge::{Coefficients, RidgeCv, RidgeFit};
 use voxelflow_stage::{Error, Explained, Fitted, Gang, Result};
-use voxelflow_sync::{CommunicatorExt, Rank, Start, equal_ranges};
+use voxelflow_sync::{CommunicatorExt, Rank, Start};
 
 /// What was chosen, for people.
 #[derive(Debug, Serialize)]
@@ -59,20 +59,21 @@ pub(crate) fn fit<T: Number>(
         reason: "the gang has no folder for the model".into(),
     })?;
     let rows = train.series.rows();
-    let planned = match &stream {
-        Some(stream) => stream.needs.clone(),
+    let (planned, solver_settings) = match &stream {
+        Some(stream) => (stream.needs.clone(), options.settings(train.samples)?),
         None => {
             let held_out = validation.as_ref().map(|explained| explained.samples);
             let plan = FitPlan::of(options, train.samples, held_out, settings.ranks, *room)?;
             plan.check()?;
             // Measured while the others wait for this one.
-            (sync.rank() == Rank(0) && progress.is_some()).then(|| plan.needs())
+            let needs = (sync.rank() == Rank(0) && progress.is_some()).then(|| plan.needs());
+            (needs, plan.into_settings())
         }
     };
     // The ranks meet; there are no parameters to agree on.
     sync.join(&mut [0.0], Start::fresh(rows))?;
     let c = sync.communicator()?;
-    let (rank, world) = (c.rank().0, c.world());
+    let rank = c.rank().0;
     // Only a member of the gang is listened to.
     if let (Some(progress), Some(needs)) = (&progress, planned) {
         progress.planned(&needs);
@@ -84,11 +85,10 @@ pub(crate) fn fit<T: Number>(
     let Explained { series, features, samples } = train;
     let x = delayed::<T>(features, samples, &options.delays)?;
     let (n_samples, n_features) = (x.nrows(), x.ncols());
-    let alphas = equal_ranges(options.alphas.len(), world);
     let mut work = match (stream, options.baseline) {
-        (Some(stream), _) => Work::streamed(stream, options, x, samples)?,
-        (None, None) => Work::shared(options, x, samples, &alphas, c)?,
-        (None, Some(baseline)) => Work::repeated(baseline, options, x, samples, c)?,
+        (Some(stream), _) => Work::streamed(stream, solver_settings, x, samples)?,
+        (None, None) => Work::shared(options, solver_settings, x, samples, c)?,
+        (None, Some(baseline)) => Work::repeated(baseline, solver_settings, x, samples, c)?,
     };
 
     let file = TensorFile::new::<T>(&folder, [samples.targets(), n_features], options.columns());
@@ -115,7 +115,7 @@ pub(crate) fn fit<T: Number>(
             &mut Share { series, samples, share: piece.clone(), cancelled, failed: None, variance: 0.0 };
         let alone;
         let (solver, fit) = match &mut work.features {
-            Features::Decomposed(ridge) => (Solver::Cores(ridge), chosen(ridge, own, &alphas, c)?),
+            Features::Decomposed(ridge) => (Solver::Cores(ridge), chosen(ridge, own, c)?),
             Features::Each(x, settings) => {
                 alone = RidgeCv::new(x.as_ref(), settings.clone()).map_err(of_ridge)?;
                 (Solver::Cores(&alone), alone.choose(own).map_err(|e| own.cause(e))?)
@@ -199,16 +199,16 @@ pub(crate) fn fit<T: Number>(
 }
 
 /// Where a rank's coefficients go.
-struct Output<'a> {
+struct Output<'a, T> {
     file: &'a TensorFile,
     opened: &'a File,
     /// The first target of those that are fitted.
     first: usize,
-    fit: &'a RidgeFit,
+    fit: &'a RidgeFit<T>,
 }
 
-impl Output<'_> {
-    fn take<T: Number>(
+impl<T: Number> Output<'_, T> {
+    fn take(
         &self,
         block: &Coefficients<T>,
         held_out: Option<&mut HeldOut<'_, T>>,

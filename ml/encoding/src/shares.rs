@@ -1,4 +1,4 @@
-//! Who does what: decompositions and penalties are dealt out, and ranks that have more of them get fewer targets.
+//! Who does what: decompositions are dealt out, and ranks that have more of them get fewer targets.
 //!
 //! Costs are multiply-adds of matrix products; an eigendecomposition counts as that many products of its size as it
 //! takes the time of.
@@ -44,29 +44,22 @@ impl Costs {
         }
     }
 
+    /// Of a target that is read once; products in f64 where others may be in f32 count twice.
     fn target(&self) -> f64 {
         let Self { n, p, v, alphas, .. } = *self;
-        let fit = n * p + 2.0 * p * v;
+        let fit = p * v;
         fit + match (self.folds, self.without_predictions) {
             (0, true) => 2.0 * n * v + v * v / 2.0,
             (0, false) => (1.0 + alphas) * n * v,
-            (k, _) => 2.0 * n * p + k as f64 * p * v + alphas * n * v,
+            (k, _) => 2.0 * n * p + p * v + n * v + k as f64 * (p * v + 2.0 * v * v),
         }
-    }
-
-    /// The penalties' part that is dealt out.
-    fn alpha(&self) -> f64 {
-        if self.without_predictions { self.n * self.v * self.v } else { 0.0 }
     }
 
     /// The targets of each rank.
-    pub fn shares(&self, targets: usize, world: usize, alphas: &[Range<usize>]) -> Vec<Range<usize>> {
+    pub fn shares(&self, targets: usize, world: usize) -> Vec<Range<usize>> {
         let mut own = vec![0.0; world];
         for number in 0..=self.folds {
             own[number % world] += self.decomposition(number);
-        }
-        for (own, alphas) in own.iter_mut().zip(alphas) {
-            *own += alphas.len() as f64 * self.alpha();
         }
         level(targets, self.target(), &own)
     }
@@ -114,16 +107,15 @@ mod tests {
     fn shares_tile_the_targets() {
         let costs = Costs { n: 800.0, p: 200.0, v: 200.0, alphas: 11.0, folds: 0, without_predictions: true };
         for (targets, world) in [(20_000, 4), (3, 4), (1, 1), (0, 2)] {
-            let alphas = voxelflow_sync::equal_ranges(11, world);
-            let shares = costs.shares(targets, world, &alphas);
+            let shares = costs.shares(targets, world);
             assert_eq!(shares.len(), world);
             assert_eq!((shares[0].start, shares[world - 1].end), (0, targets));
             assert!(shares.windows(2).all(|pair| pair[0].end == pair[1].start));
         }
-        let shares = costs.shares(20_000, 4, &voxelflow_sync::equal_ranges(11, 4));
+        let shares = costs.shares(20_000, 4);
         assert!(shares[0].len() < shares[3].len() && !shares[0].is_empty(), "{shares:?}");
         let folds = Costs { folds: 3, without_predictions: false, ..costs };
-        let shares = folds.shares(8_000, 4, &voxelflow_sync::equal_ranges(11, 4));
+        let shares = folds.shares(8_000, 4);
         assert!(shares.iter().all(|share| (1_900..2_100).contains(&share.len())), "{shares:?}");
     }
 }

@@ -36,7 +36,7 @@ impl<T: Number> Solver<'_, T> {
     /// Fits all samples, block by block; `take` gets the coefficients of each.
     pub fn fit(
         self,
-        fit: &RidgeFit,
+        fit: &RidgeFit<T>,
         targets: &mut Share<'_>,
         take: impl FnMut(Coefficients<T>) -> RidgeResult<()>,
     ) -> RidgeResult<()> {

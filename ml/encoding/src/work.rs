@@ -11,7 +11,7 @@ use faer::Mat;
 use std::ops::Range;
 use voxelflow_ridge::{Decomposition, Prepared, RidgeCv, RidgeFit, RidgeSettings, Score, StreamedRidge};
 use voxelflow_stage::{Result, Samples};
-use voxelflow_sync::{Communicator, CommunicatorExt, Element, Rank, ReduceOp, equal_ranges};
+use voxelflow_sync::{Communicator, CommunicatorExt, Rank, ReduceOp, equal_ranges};
 
 /// The features as a rank's targets find them.
 pub(crate) enum Features<T> {
@@ -39,19 +39,19 @@ impl<T: Number> Work<T> {
     /// Features are decomposed once, pieces of that by each rank.
     pub fn shared(
         options: &EncodingOptions,
+        settings: RidgeSettings,
         x: Mat<T>,
         samples: &Samples,
-        alphas: &[Range<usize>],
         c: &mut dyn Communicator,
     ) -> Result<Self> {
         let (rank, world) = (c.rank().0, c.world());
-        let prepared = Prepared::new(x.as_ref(), options.settings(samples)?).map_err(of_ridge)?;
+        let prepared = Prepared::new(x.as_ref(), settings).map_err(of_ridge)?;
         drop(x);
         let without = !options.alpha_per_target
             && options.scoring != Score::Pearson
             && options.choice()? == CvChoice::LeaveOneOut;
-        let shares =
-            Costs::of(&prepared, options.alphas.len(), without).shares(samples.targets(), world, alphas);
+        let costs = Costs::of(&prepared, options.alphas.len(), without);
+        let shares = costs.shares(samples.targets(), world);
         Ok(Self {
             share: shares.get(rank).cloned().unwrap_or_default(),
             one_by_one: false,
@@ -64,14 +64,13 @@ impl<T: Number> Work<T> {
     /// Each rank, or each target, decomposes the features.
     pub fn repeated(
         baseline: Baseline,
-        options: &EncodingOptions,
+        settings: RidgeSettings,
         x: Mat<T>,
         samples: &Samples,
         c: &dyn Communicator,
     ) -> Result<Self> {
         let shares = equal_ranges(samples.targets(), c.world());
         let share = shares.get(c.rank().0).cloned().unwrap_or_default();
-        let settings = options.settings(samples)?;
         let each = Prepared::new(x.as_ref(), settings.clone()).map_err(of_ridge)?.decompositions();
         let one_by_one = baseline == Baseline::Mor;
         let models = if one_by_one { share.len() } else { usize::from(!share.is_empty()) };
@@ -87,11 +86,11 @@ impl<T: Number> Work<T> {
     /// One rank does all, where targets stream past.
     pub fn streamed(
         stream: Stream<T>,
-        options: &EncodingOptions,
+        settings: RidgeSettings,
         x: Mat<T>,
         samples: &Samples,
     ) -> Result<Self> {
-        let ridge = (stream.open)(x.as_ref(), options.settings(samples)?).map_err(of_ridge)?;
+        let ridge = (stream.open)(x.as_ref(), settings).map_err(of_ridge)?;
         Ok(Self {
             features: Features::Streamed(Box::new(ridge)),
             share: 0..samples.targets(),
@@ -126,7 +125,7 @@ impl MeanScores {
         Self { of_all: vec![f64::NAN; alphas], sums: vec![0.0; alphas + 1] }
     }
 
-    pub fn add(&mut self, fit: &RidgeFit) {
+    pub fn add<T>(&mut self, fit: &RidgeFit<T>) {
         self.of_all.clone_from(&fit.mean_scores);
         let fitted = (fit.alphas.len() - fit.unfit.len()) as f64;
         if fitted > 0.0 {
@@ -181,22 +180,16 @@ fn decomposed<T: Number>(prepared: Prepared<T>, c: &mut dyn Communicator) -> Res
     prepared.with(all).map_err(of_ridge)
 }
 
-/// The penalties: what shares of the targets say, summed, and the scores of penalties dealt out.
+/// The penalties: what shares of the targets say, summed, and the errors of shares of the samples, summed.
 pub(crate) fn chosen<T: Number>(
     ridge: &RidgeCv<T>,
     own: &mut Share<'_>,
-    alphas: &[std::ops::Range<usize>],
     c: &mut dyn Communicator,
-) -> Result<RidgeFit> {
+) -> Result<RidgeFit<T>> {
     let mut evidence = ridge.evidence(own).map_err(|e| own.cause(e))?;
     c.all_reduce(ReduceOp::Sum, evidence.sums_mut())?;
-    let which = alphas.get(c.rank().0).cloned().unwrap_or(0..0);
-    let scores = ridge.mean_scores(evidence.sums(), which);
-    let mut mean_scores = Vec::new();
-    for bytes in c.all_gather(f64::write(&scores))? {
-        let mut scores = vec![0.0; bytes.len() / f64::BYTES];
-        f64::read(&bytes, &mut scores);
-        mean_scores.extend(scores);
-    }
+    let rows = equal_ranges(own.samples.count(), c.world()).get(c.rank().0).cloned().unwrap_or(0..0);
+    let mean_scores =
+        ridge.mean_scores(evidence.sums(), rows, |errors| c.all_reduce(ReduceOp::Sum, errors))?;
     Ok(ridge.decide(evidence, mean_scores))
 }

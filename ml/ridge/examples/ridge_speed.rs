@@ -112,7 +112,8 @@ fn run<T: Stored>(
         "loo" => (CrossValidation::LeaveOneOut, Score::NegMeanSquaredError),
         folds => (CrossValidation::Folds(Folds::contiguous(samples, folds.parse()?)?), Score::R2),
     };
-    let settings = RidgeSettings { alphas: ALPHAS.to_vec(), cv, score, ..RidgeSettings::default() };
+    let settings =
+        RidgeSettings { alphas: ALPHAS.to_vec(), cv, score, read_once: true, ..RidgeSettings::default() };
     let x = features::<T>(&folder.join("x.bin"), samples, p)?;
     let path = folder.join("y.bin");
     let mut targets = TargetFile { file: File::open(&path)?, path, samples, count };

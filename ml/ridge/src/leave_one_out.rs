@@ -1,56 +1,69 @@
 //! Leave-one-out errors of every penalty, without refits.
 
+use crate::quadratic::{Quadratic, Shrinkage};
 use crate::score::Sums;
-use crate::spectrum::{Spectrum, add_square, product, threads};
-use crate::targets::TargetBlock;
+use crate::spectrum::{Spectrum, add_square, product};
+use crate::targets::{TargetBlock, blocks};
 use crate::{Scalar, Score};
-use faer::linalg::matmul::matmul;
-use faer::{Accum, Mat};
+use faer::{Mat, MatRef};
 use std::ops::Range;
+
+/// Samples that are looked at together.
+const ROWS: usize = 1024;
 
 /// The decomposition and the penalties, and what is the same for all blocks of targets.
 pub(crate) struct LeaveOneOut<'a, T> {
     alphas: &'a [f64],
     spectrum: &'a Spectrum<T>,
     z: &'a Mat<T>,
-    /// `1 − hᵢ` of each penalty, where targets are predicted.
-    kept: Vec<Vec<f64>>,
+    shrinkage: Shrinkage,
 }
 
 impl<'a, T: Scalar> LeaveOneOut<'a, T> {
     /// `z`: the centred features in the spectrum's basis.
     pub fn new(spectrum: &'a Spectrum<T>, z: &'a Mat<T>, alphas: &'a [f64]) -> Self {
-        Self { alphas, spectrum, z, kept: Vec::new() }
+        Self { alphas, spectrum, z, shrinkage: Shrinkage::new(&spectrum.values, alphas) }
     }
 
-    /// The same, ready to predict.
-    pub fn with_leverages(self) -> Self {
-        let kept = self.alphas.iter().map(|alpha| self.kept(*alpha)).collect();
-        Self { kept, ..self }
-    }
-
-    /// `1 − hᵢ` of a penalty.
-    fn kept(&self, alpha: f64) -> Vec<f64> {
-        let n = self.z.nrows();
+    /// `1 − hᵢ` of the samples `rows`, by penalty: `[rows.len(), n_alphas]`.
+    fn kept(&self, rows: &Range<usize>) -> Mat<f64> {
+        let z = self.rows(rows);
+        let leverages = self.shrinkage.linear(z, z);
         // The intercept takes 1/n.
-        let mut kept = vec![1.0 - 1.0 / n as f64; n];
-        for (column, shrink) in self.z.col_iter().zip(self.spectrum.shrink(alpha)) {
-            kept.iter_mut().zip(column.iter()).for_each(|(k, z)| *k -= z.wide() * z.wide() * shrink);
+        let of_mean = 1.0 / self.z.nrows() as f64;
+        Mat::from_fn(rows.len(), self.alphas.len(), |i, alpha| 1.0 - of_mean - leverages[(i, alpha)])
+    }
+
+    fn rows(&self, rows: &Range<usize>) -> MatRef<'_, T> {
+        self.z.subrows(rows.start, rows.len())
+    }
+
+    /// `1 − hᵢ` of all samples, `[n_samples, n_alphas]`: what [`Self::per_target`] needs.
+    pub fn all_kept(&self) -> Mat<f64> {
+        let mut kept = Mat::zeros(self.z.nrows(), self.alphas.len());
+        for rows in blocks(self.z.nrows(), ROWS) {
+            kept.subrows_mut(rows.start, rows.len()).copy_from(self.kept(&rows));
         }
         kept
     }
 
-    /// Scores of every target of a block, by penalty: each penalty costs a product.
-    pub fn per_target(&self, block: &TargetBlock<T>, score: Score) -> Vec<Vec<f64>> {
-        let m = product(self.z.transpose(), block.values.as_ref());
-        let scores = self.alphas.iter().zip(&self.kept).map(|(alpha, kept)| {
+    /// Scores of every target of a block, by penalty, from its targets in the basis, `m`, `[n_targets, n_values]`: each
+    /// penalty costs a product.
+    pub fn per_target(
+        &self,
+        block: &TargetBlock<T>,
+        m: &Mat<T>,
+        kept: &Mat<f64>,
+        score: Score,
+    ) -> Vec<Vec<f64>> {
+        let scores = self.alphas.iter().zip(kept.col_iter()).map(|(alpha, kept)| {
             let shrink = self.spectrum.shrink(*alpha);
-            let weights = Mat::from_fn(m.nrows(), m.ncols(), |i, j| T::of(m[(i, j)].wide() * shrink[i]));
-            let predicted = product(self.z.as_ref(), weights.as_ref());
+            let weights = Mat::from_fn(m.nrows(), m.ncols(), |i, j| T::of(m[(i, j)].wide() * shrink[j]));
+            let predicted = product(self.z.as_ref(), weights.transpose());
             let of = |target: usize| {
                 let mut sums = Sums::default();
                 let (y, p) = (block.values.col(target), predicted.col(target));
-                for ((y, p), kept) in y.iter().zip(p.iter()).zip(kept) {
+                for ((y, p), kept) in y.iter().zip(p.iter()).zip(kept.iter()) {
                     let error = (y.wide() - p.wide()) / kept;
                     sums.add(y.wide(), y.wide() - error);
                 }
@@ -73,39 +86,41 @@ impl<'a, T: Scalar> LeaveOneOut<'a, T> {
                 square[j * of.values + i] = value.wide();
             }
         }
-        let (cross, rows) = rest.split_at_mut(self.alphas.len() * of.samples);
-        for (cross, alpha) in cross.chunks_exact_mut(of.samples.max(1)).zip(self.alphas) {
-            for (j, shrink) in self.spectrum.shrink(*alpha).into_iter().enumerate() {
-                let columns = self.z.col(j).iter().zip(errors.cross.col(j).iter());
-                cross.iter_mut().zip(columns).for_each(|(sum, (z, yz))| *sum += z.wide() * shrink * yz);
+        let (cross, squares) = rest.split_at_mut(self.alphas.len() * of.samples);
+        for rows in blocks(of.samples, ROWS) {
+            let found = self.shrinkage.linear(self.rows(&rows), errors.cross.subrows(rows.start, rows.len()));
+            for (cross, found) in cross.chunks_exact_mut(of.samples.max(1)).zip(found.col_iter()) {
+                cross[rows.clone()].iter_mut().zip(found.iter()).for_each(|(to, from)| *to = *from);
             }
         }
-        rows.copy_from_slice(&errors.rows);
+        squares.copy_from_slice(&errors.rows);
         sums
     }
 
-    /// Squared errors summed over all samples and targets, of the penalties `which`, from what [`Self::sums`] gave for
-    /// all shares of the targets together. Each costs a product.
+    /// Squared errors of each penalty, summed over the samples `which` and all targets, from what [`Self::sums`] gave for
+    /// all shares of the targets together.
     pub fn shared(&self, sums: &[f64], which: Range<usize>) -> Vec<f64> {
         let of = SharedSums { values: self.z.ncols(), samples: self.z.nrows() };
         let (square, rest) = sums.split_at(of.values * of.values);
-        let (cross, rows) = rest.split_at(self.alphas.len() * of.samples);
-        let each = which.map(|number| {
-            let (kept, cross) = (self.kept(self.alphas[number]), &cross[number * of.samples..]);
-            let shrink = self.spectrum.shrink(self.alphas[number]);
-            // D·MMᵀ·D, then zᵢ of it by zᵢ.
-            let inner: Mat<T> = Mat::from_fn(of.values, of.values, |i, j| {
-                T::of(square[i * of.values + j] * shrink[i] * shrink[j])
-            });
-            let outer = product(self.z.as_ref(), inner.as_ref());
-            let mut fitted = vec![0.0; of.samples];
-            for j in 0..of.values {
-                let columns = self.z.col(j).iter().zip(outer.col(j).iter());
-                fitted.iter_mut().zip(columns).for_each(|(sum, (z, o))| *sum += z.wide() * o.wide());
+        let (cross, squares) = rest.split_at(self.alphas.len() * of.samples);
+        let square = MatRef::from_column_major_slice(square, of.values, of.values);
+        let quadratic = Quadratic::<f64>::new(square, &self.spectrum.values);
+        let mut errors = vec![0.0; self.alphas.len()];
+        let (mut wide, mut scratch) = (Mat::new(), Mat::new());
+        for rows in blocks(which.len(), ROWS) {
+            let rows = which.start + rows.start..which.start + rows.end;
+            let kept = self.kept(&rows);
+            let z = T::widened(self.rows(&rows), &mut wide);
+            let fitted = quadratic.squares(z, &self.shrinkage, &mut scratch);
+            for (alpha, error) in errors.iter_mut().enumerate() {
+                let cross = &cross[alpha * of.samples..];
+                let each = rows.clone().enumerate().map(|(at, i)| {
+                    (squares[i] - 2.0 * cross[i] + fitted[(at, alpha)]) / kept[(at, alpha)].powi(2)
+                });
+                *error += each.sum::<f64>();
             }
-            (0..of.samples).map(|i| (rows[i] - 2.0 * cross[i] + fitted[i]) / (kept[i] * kept[i])).sum()
-        });
-        each.collect()
+        }
+        errors
     }
 }
 
@@ -122,7 +137,7 @@ impl SharedSums {
     }
 }
 
-/// What the squared errors of one penalty for all targets follow from.
+/// What the squared errors of all penalties for all targets follow from.
 pub(crate) struct SharedErrors<T> {
     /// `Σ M·Mᵀ`, the lower triangle.
     square: Mat<T>,
@@ -130,6 +145,7 @@ pub(crate) struct SharedErrors<T> {
     cross: Mat<f64>,
     /// `Σ y²` of each sample.
     rows: Vec<f64>,
+    scratch: Mat<T>,
 }
 
 impl<T: Scalar> SharedErrors<T> {
@@ -138,24 +154,16 @@ impl<T: Scalar> SharedErrors<T> {
             square: Mat::zeros(n_values, n_values),
             cross: Mat::zeros(n_samples, n_values),
             rows: vec![0.0; n_samples],
+            scratch: Mat::new(),
         }
     }
 
-    /// Adds a block of targets; `scales` are 1, or what makes their sums of squares equal.
-    pub fn add(&mut self, z: &Mat<T>, block: &TargetBlock<T>, scales: &[f64]) {
-        let mut y = block.values.clone();
-        for (column, scale) in y.col_iter_mut().zip(scales) {
-            column.iter_mut().for_each(|v| *v = T::of(v.wide() * scale));
-        }
+    /// Adds a block of targets `y`, `[n_samples, n_targets]`, and the same in the basis, `m`, `[n_targets, n_values]`.
+    pub fn add(&mut self, y: &Mat<T>, m: &Mat<T>) {
         for column in y.col_iter() {
             self.rows.iter_mut().zip(column.iter()).for_each(|(sum, v)| *sum += v.wide() * v.wide());
         }
-        let m = product(z.transpose(), y.as_ref());
-        add_square(&mut self.square, m.as_ref());
-        let mut cross = Mat::<T>::zeros(y.nrows(), m.nrows());
-        matmul(cross.as_mut(), Accum::Replace, y.as_ref(), m.transpose(), T::of(1.0), threads());
-        for (sum, add) in self.cross.col_iter_mut().zip(cross.col_iter()) {
-            sum.iter_mut().zip(add.iter()).for_each(|(sum, add)| *sum += add.wide());
-        }
+        add_square(&mut self.square, m.transpose());
+        T::add_product(&mut self.cross, y.as_ref(), m.as_ref(), &mut self.scratch);
     }
 }

@@ -8,11 +8,13 @@
 //!                                                  └─► coefficients V (λ + α)⁻¹ M of a block, handed on
 //! ```
 //! With Z and λ a ridge fit of any penalty α is `Ŷ = Z (λ + α)⁻¹ ZᵀY`, so one decomposition serves all penalties and
-//! targets, and Y is never held whole: it is read block by block, once to choose α and once to fit.
+//! targets, and Y is never held whole: it is read block by block to choose α, and fitted from M, which is kept where there is
+//! room for it; else Y is read again.
 //!
 //! Leave-one-out errors need no refits: `(y − ŷ)ᵢ / (1 − hᵢ)` with the leverage `hᵢ = 1/n + Σⱼ zᵢⱼ² / (λⱼ + α)`
 //! (Golub, Heath & Wahba 1979). With one α for all targets even the predictions are not needed: the sum of squared
-//! errors over targets follows from `M·Mᵀ`, `Y·Mᵀ` and the norms of Y's rows, whatever the number of alphas.
+//! errors over targets follows from `M·Mᵀ`, `Y·Mᵀ` and the norms of Y's rows. Here and in every fold one product serves all
+//! penalties: see `quadratic`.
 //!
 //! Scores agree with scikit-learn's `RidgeCV` and `KFold` searches; r, r² and R² are three things and never mixed.
 
@@ -24,6 +26,7 @@ mod folds;
 mod leave_one_out;
 mod null;
 pub mod plan;
+mod quadratic;
 mod ridge_cv;
 mod scalar;
 mod score;

@@ -1,12 +1,12 @@
 //! Ridge with the penalty chosen by cross-validation.
 
 use crate::decomposition::{Decomposition, Prepared};
-use crate::folds::{FoldRows, Folds, cross};
+use crate::folds::{FoldRows, FoldSums, Folds, cross};
 use crate::leave_one_out::{LeaveOneOut, SharedErrors};
 use crate::spectrum::product;
 use crate::targets::{TargetBlock, blocks, check_samples};
 use crate::{Error, Result, Scalar, Score, Targets};
-use faer::{Mat, MatRef};
+use faer::{ColRef, Mat, MatRef};
 use std::ops::Range;
 
 /// How penalties are compared.
@@ -32,6 +32,9 @@ pub struct RidgeSettings {
     pub alpha_per_target: bool,
     /// Targets that are held at once.
     pub block: usize,
+    /// Keeps all targets in the basis of the features from when penalties are chosen, `[n_targets, min(n_samples,
+    /// n_features)]` numbers: they are read once then, and fitted by one product. Else they are read again.
+    pub read_once: bool,
 }
 
 impl Default for RidgeSettings {
@@ -42,6 +45,7 @@ impl Default for RidgeSettings {
             score: Score::default(),
             alpha_per_target: false,
             block: 1024,
+            read_once: false,
         }
     }
 }
@@ -60,15 +64,27 @@ pub struct RidgeCv<T> {
 /// Whoever has a share of the targets adds up [`Evidence::sums`] with the others (they are as many for every share),
 /// and [`RidgeCv::mean_scores`] of the total are those of all targets.
 #[derive(Clone, Debug)]
-pub struct Evidence {
+pub struct Evidence<T> {
     sums: Vec<f64>,
     /// Of each target of the share the score of each penalty; none where leave-one-out needs no predictions.
     scores: Vec<Vec<f64>>,
     count: usize,
     unfit: Vec<usize>,
+    kept: Vec<Projected<T>>,
 }
 
-impl Evidence {
+/// A block of targets in the basis of the features.
+#[derive(Clone, Debug, PartialEq)]
+struct Projected<T> {
+    /// Which targets these are.
+    range: Range<usize>,
+    /// Their means; NaN where a target has NaN or infinity.
+    means: Vec<f64>,
+    /// `YᵀZ` of centred targets, `[n_targets, n_values]`.
+    values: Mat<T>,
+}
+
+impl<T> Evidence<T> {
     /// Numbers that add up over shares.
     pub fn sums(&self) -> &[f64] {
         &self.sums
@@ -82,7 +98,7 @@ impl Evidence {
 
 /// The penalties that were chosen.
 #[derive(Clone, Debug, PartialEq)]
-pub struct RidgeFit {
+pub struct RidgeFit<T> {
     /// Of each target; all equal where it is shared. NaN for a target that is constant or not finite.
     pub alphas: Vec<f64>,
     /// The mean score of each penalty over the targets that can be fitted, and, where penalties are chosen by
@@ -92,6 +108,16 @@ pub struct RidgeFit {
     pub best_scores: Vec<f64>,
     /// Targets that are constant, or have NaN or infinity: their coefficients are NaN.
     pub unfit: Vec<usize>,
+    /// All blocks of targets, or none where they are read again.
+    kept: Vec<Projected<T>>,
+}
+
+impl<T> RidgeFit<T> {
+    /// One penalty for `count` targets, which are read again.
+    pub(crate) fn shared(alpha: f64, count: usize, mean_scores: Vec<f64>, unfit: Vec<usize>) -> Self {
+        let alphas = with_nan(vec![alpha; count], &unfit);
+        Self { alphas, mean_scores, best_scores: Vec::new(), unfit, kept: Vec::new() }
+    }
 }
 
 /// Coefficients of a block of targets.
@@ -131,9 +157,9 @@ impl<T: Scalar> RidgeCv<T> {
     ///
     /// # Errors
     /// Targets that cannot be read or have another number of samples.
-    pub fn choose(&self, targets: &mut dyn Targets<T>) -> Result<RidgeFit> {
+    pub fn choose(&self, targets: &mut dyn Targets<T>) -> Result<RidgeFit<T>> {
         let evidence = self.evidence(targets)?;
-        let mean_scores = self.mean_scores(evidence.sums(), 0..self.settings.alphas.len());
+        let mean_scores = self.mean_scores(evidence.sums(), 0..self.x.nrows(), |_| Ok::<_, Error>(()))?;
         Ok(self.decide(evidence, mean_scores))
     }
 
@@ -141,7 +167,7 @@ impl<T: Scalar> RidgeCv<T> {
     ///
     /// # Errors
     /// Targets that cannot be read or have another number of samples.
-    pub fn evidence(&self, targets: &mut dyn Targets<T>) -> Result<Evidence> {
+    pub fn evidence(&self, targets: &mut dyn Targets<T>) -> Result<Evidence<T>> {
         check_samples(targets, self.x.nrows())?;
         if self.without_predictions() { self.shared_evidence(targets) } else { self.scored_evidence(targets) }
     }
@@ -156,34 +182,59 @@ impl<T: Scalar> RidgeCv<T> {
         LeaveOneOut::new(&self.whole.spectrum, &self.whole.z, &self.settings.alphas)
     }
 
-    fn shared_evidence(&self, targets: &mut dyn Targets<T>) -> Result<Evidence> {
+    fn shared_evidence(&self, targets: &mut dyn Targets<T>) -> Result<Evidence<T>> {
         let z = &self.whole.z;
         let (n, count) = (self.x.nrows(), targets.count());
         let mut errors = SharedErrors::new(n, z.ncols());
-        let mut unfit = Vec::new();
+        let (mut unfit, mut kept) = (Vec::new(), Vec::new());
+        let by_variance = self.settings.score == Score::R2;
+        let mut block = TargetBlock::empty();
         for range in blocks(count, self.settings.block) {
-            let block = TargetBlock::read(targets, range)?;
+            block.refill(targets, &[range])?;
             unfit.extend(unfit_of(&block));
-            let by_variance = self.settings.score == Score::R2;
-            let scale = |square: &f64| if by_variance && *square > 0.0 { 1.0 / square.sqrt() } else { 1.0 };
-            errors.add(z, &block, &block.squares.iter().map(scale).collect::<Vec<_>>());
+            if by_variance {
+                block.standardize();
+            }
+            let mut m = product(block.values.transpose(), z.as_ref());
+            errors.add(&block.values, &m);
+            if self.settings.read_once {
+                if by_variance {
+                    let scale = |target: usize| {
+                        if block.squares[target] > 0.0 { block.squares[target].sqrt() } else { 1.0 }
+                    };
+                    let scales: Vec<f64> = (0..m.nrows()).map(scale).collect();
+                    m.col_iter_mut().for_each(|column| {
+                        column.iter_mut().zip(&scales).for_each(|(m, scale)| *m = T::of(m.wide() * scale));
+                    });
+                }
+                kept.push(projected(&block, m));
+            }
         }
         let mut sums = self.leave_one_out().sums(&errors);
         sums.push((count - unfit.len()) as f64);
-        Ok(Evidence { sums, scores: Vec::new(), count, unfit })
+        Ok(Evidence { sums, scores: Vec::new(), count, unfit, kept })
     }
 
-    fn scored_evidence(&self, targets: &mut dyn Targets<T>) -> Result<Evidence> {
+    fn scored_evidence(&self, targets: &mut dyn Targets<T>) -> Result<Evidence<T>> {
         let (alphas, score) = (&self.settings.alphas, self.settings.score);
-        let alone =
-            (self.settings.cv == CrossValidation::LeaveOneOut).then(|| self.leave_one_out().with_leverages());
+        let alone = (self.settings.cv == CrossValidation::LeaveOneOut).then(|| self.leave_one_out());
+        let leverages = alone.as_ref().map(LeaveOneOut::all_kept);
+        let folds: Vec<FoldSums<T>> = self.folds.iter().map(|(_, of)| FoldSums::new(of, alphas)).collect();
         let (mut sums, mut fitted) = (vec![0.0; alphas.len()], 0.0);
-        let (mut unfit, mut all) = (Vec::new(), Vec::new());
+        let (mut unfit, mut all, mut kept) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut block, mut scratch) = (TargetBlock::empty(), Mat::new());
         for range in blocks(targets.count(), self.settings.block) {
-            let block = TargetBlock::read(targets, range)?;
-            let scores = match &alone {
-                Some(alone) => alone.per_target(&block, score),
-                None => self.fold_scores(&block),
+            block.refill(targets, &[range])?;
+            let (scores, m) = match (&alone, &leverages) {
+                (Some(alone), Some(leverages)) => {
+                    let m = product(block.values.transpose(), self.whole.z.as_ref());
+                    (alone.per_target(&block, &m, leverages, score), Some(m))
+                }
+                _ => {
+                    let xy = cross(self.x.as_ref(), &block);
+                    let m = self.settings.read_once.then(|| self.in_basis(&xy));
+                    (self.fold_scores(&block, &xy, &folds, &mut scratch), m)
+                }
             };
             unfit.extend(unfit_of(&block));
             for target in 0..block.values.ncols() {
@@ -195,31 +246,49 @@ impl<T: Scalar> RidgeCv<T> {
                 }
                 all.push(own);
             }
+            kept.extend(m.filter(|_| self.settings.read_once).map(|m| projected(&block, m)));
         }
         sums.push(fitted);
-        Ok(Evidence { sums, count: all.len(), scores: all, unfit })
+        Ok(Evidence { sums, count: all.len(), scores: all, unfit, kept })
     }
 
-    /// The mean scores of the penalties `which` over all targets, from the total of [`Evidence::sums`].
-    pub fn mean_scores(&self, sums: &[f64], which: Range<usize>) -> Vec<f64> {
-        let Some((fitted, sums)) = sums.split_last() else { return Vec::new() };
+    /// Targets in the basis of all samples, `[n_targets, n_values]`, from their `XᵀY`.
+    fn in_basis(&self, xy: &Mat<T>) -> Mat<T> {
+        product(xy.transpose(), self.whole.spectrum.basis.as_ref())
+    }
+
+    /// The mean score of each penalty over all targets, from the total of [`Evidence::sums`].
+    ///
+    /// Whoever has the same total looks at a share of the samples, `which`, and `add_up` replaces numbers by their sums over
+    /// all shares; it is called once or, on all shares alike, not at all.
+    ///
+    /// # Errors
+    /// What `add_up` says.
+    pub fn mean_scores<E>(
+        &self,
+        sums: &[f64],
+        which: Range<usize>,
+        add_up: impl FnOnce(&mut [f64]) -> std::result::Result<(), E>,
+    ) -> std::result::Result<Vec<f64>, E> {
+        let Some((fitted, sums)) = sums.split_last() else { return Ok(Vec::new()) };
         let fitted = fitted.max(1.0);
         if !self.without_predictions() {
-            return sums[which].iter().map(|sum| sum / fitted).collect();
+            return Ok(sums.iter().map(|sum| sum / fitted).collect());
         }
         let n = self.x.nrows() as f64;
-        let squared = self.leave_one_out().shared(sums, which);
+        let mut squared = self.leave_one_out().shared(sums, which);
+        add_up(&mut squared)?;
         let score = |sum: f64| match self.settings.score {
             Score::R2 => 1.0 - sum / fitted,
             Score::NegMeanSquaredError | Score::Pearson => -sum / fitted / n,
         };
-        squared.into_iter().map(score).collect()
+        Ok(squared.into_iter().map(score).collect())
     }
 
     /// The penalties of the targets of a share, by the mean scores of all targets.
-    pub fn decide(&self, evidence: Evidence, mean_scores: Vec<f64>) -> RidgeFit {
+    pub fn decide(&self, evidence: Evidence<T>, mean_scores: Vec<f64>) -> RidgeFit<T> {
         let alphas = &self.settings.alphas;
-        let Evidence { scores, count, unfit, .. } = evidence;
+        let Evidence { scores, count, unfit, kept, .. } = evidence;
         let shared = best(&mean_scores);
         let chosen = |own: &Vec<f64>| if self.settings.alpha_per_target { best(own) } else { shared };
         let at: Vec<usize> =
@@ -227,15 +296,20 @@ impl<T: Scalar> RidgeCv<T> {
         let best_scores = scores.iter().zip(&at).map(|(own, at)| own[*at]).collect::<Vec<_>>();
         let best_scores = if scores.is_empty() { best_scores } else { with_nan(best_scores, &unfit) };
         let chosen = at.iter().map(|at| alphas[*at]).collect();
-        RidgeFit { alphas: with_nan(chosen, &unfit), mean_scores, best_scores, unfit }
+        RidgeFit { alphas: with_nan(chosen, &unfit), mean_scores, best_scores, unfit, kept }
     }
 
     /// Mean scores over folds.
-    fn fold_scores(&self, block: &TargetBlock<T>) -> Vec<Vec<f64>> {
-        let xy = cross(self.x.as_ref(), block);
+    fn fold_scores(
+        &self,
+        block: &TargetBlock<T>,
+        xy: &Mat<T>,
+        sums: &[FoldSums<T>],
+        scratch: &mut Mat<f64>,
+    ) -> Vec<Vec<f64>> {
         let mut mean = vec![vec![0.0; block.values.ncols()]; self.settings.alphas.len()];
-        for (fold, of) in &self.folds {
-            let scores = fold.scores(of, block, &xy, &self.settings.alphas, self.settings.score);
+        for ((fold, of), sums) in self.folds.iter().zip(sums) {
+            let scores = fold.scores(of, sums, block, xy, self.settings.score, scratch);
             for (mean, scores) in mean.iter_mut().zip(scores) {
                 mean.iter_mut().zip(scores).for_each(|(mean, s)| *mean += s / self.folds.len() as f64);
             }
@@ -243,33 +317,46 @@ impl<T: Scalar> RidgeCv<T> {
         mean
     }
 
-    /// Fits all samples with the penalties of `fit`, block by block; `take` gets the coefficients of each.
+    /// Fits all samples with the penalties of `fit`, block by block; `take` gets the coefficients of each. `targets` are
+    /// read unless `fit` has kept them.
     ///
     /// # Errors
     /// Targets that cannot be read; what `take` says.
     pub fn fit(
         &self,
-        fit: &RidgeFit,
+        fit: &RidgeFit<T>,
         targets: &mut dyn Targets<T>,
         mut take: impl FnMut(Coefficients<T>) -> Result<()>,
     ) -> Result<()> {
+        if !fit.kept.is_empty() {
+            return fit.kept.iter().try_for_each(|block| take(self.coefficients(block, &fit.alphas)));
+        }
         check_samples(targets, self.x.nrows())?;
+        let mut block = TargetBlock::empty();
         for range in blocks(targets.count(), self.settings.block) {
-            let block = TargetBlock::read(targets, range.clone())?;
-            let m = product(self.whole.spectrum.basis.transpose(), cross(self.x.as_ref(), &block).as_ref());
-            let shrunk = Mat::from_fn(m.nrows(), m.ncols(), |i, j| {
-                T::of(m[(i, j)].wide() / (self.whole.spectrum.values[i] + fit.alphas[range.start + j]))
-            });
-            let weights = product(self.whole.spectrum.basis.as_ref(), shrunk.as_ref());
-            let intercept = |j: usize| {
-                let offset: f64 = weights.col(j).iter().zip(&self.means).map(|(w, m)| w.wide() * m).sum();
-                block.means[j] - offset
-            };
-            let intercepts = (0..weights.ncols()).map(intercept).collect();
-            take(Coefficients { range, weights, intercepts })?;
+            block.refill(targets, &[range])?;
+            let m = self.in_basis(&cross(self.x.as_ref(), &block));
+            take(self.coefficients(&projected(&block, m), &fit.alphas))?;
         }
         Ok(())
     }
+
+    fn coefficients(&self, block: &Projected<T>, alphas: &[f64]) -> Coefficients<T> {
+        let (m, values) = (&block.values, &self.whole.spectrum.values);
+        let alphas = &alphas[block.range.clone()];
+        let shrunk =
+            Mat::from_fn(m.nrows(), m.ncols(), |i, j| T::of(m[(i, j)].wide() / (values[j] + alphas[i])));
+        let weights = product(self.whole.spectrum.basis.as_ref(), shrunk.transpose());
+        let intercept = |(weights, mean): (ColRef<'_, T>, &f64)| {
+            mean - weights.iter().zip(&self.means).map(|(w, m)| w.wide() * m).sum::<f64>()
+        };
+        let intercepts = weights.col_iter().zip(&block.means).map(intercept).collect();
+        Coefficients { range: block.range.clone(), weights, intercepts }
+    }
+}
+
+fn projected<T>(block: &TargetBlock<T>, values: Mat<T>) -> Projected<T> {
+    Projected { range: block.range.clone(), means: block.means.clone(), values }
 }
 
 pub(crate) fn validate<T>(x: MatRef<'_, T>, settings: &RidgeSettings) -> Result<()> {

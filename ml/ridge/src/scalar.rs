@@ -1,6 +1,10 @@
 //! The numbers that products are made of.
 
+use faer::linalg::matmul::matmul;
 use faer::traits::RealField;
+use faer::{Accum, Mat, MatRef};
+
+use crate::spectrum::threads;
 
 /// `f32` or `f64`: the type of features, targets and large products. Decompositions are in `f64` for both.
 pub trait Scalar: RealField + Copy + Send + Sync + 'static {
@@ -10,6 +14,10 @@ pub trait Scalar: RealField + Copy + Send + Sync + 'static {
     fn of(value: f64) -> Self;
     /// Exactly.
     fn wide(self) -> f64;
+    /// `a` in 64 bits: itself, or a copy in `scratch`.
+    fn widened<'a>(a: MatRef<'a, Self>, scratch: &'a mut Mat<f64>) -> MatRef<'a, f64>;
+    /// `into += a · b`, summed in 64 bits over calls; `scratch`: what one call adds, where that is in 32.
+    fn add_product(into: &mut Mat<f64>, a: MatRef<'_, Self>, b: MatRef<'_, Self>, scratch: &mut Mat<Self>);
 }
 
 impl Scalar for f32 {
@@ -20,6 +28,20 @@ impl Scalar for f32 {
     fn wide(self) -> f64 {
         f64::from(self)
     }
+    fn widened<'a>(a: MatRef<'a, Self>, scratch: &'a mut Mat<f64>) -> MatRef<'a, f64> {
+        resized(scratch, a.nrows(), a.ncols());
+        for (to, from) in scratch.col_iter_mut().zip(a.col_iter()) {
+            to.iter_mut().zip(from.iter()).for_each(|(to, from)| *to = from.wide());
+        }
+        scratch.as_ref()
+    }
+    fn add_product(into: &mut Mat<f64>, a: MatRef<'_, Self>, b: MatRef<'_, Self>, scratch: &mut Mat<Self>) {
+        resized(scratch, a.nrows(), b.ncols());
+        matmul(scratch.as_mut(), Accum::Replace, a, b, 1.0, threads());
+        for (sum, add) in into.col_iter_mut().zip(scratch.col_iter()) {
+            sum.iter_mut().zip(add.iter()).for_each(|(sum, add)| *sum += add.wide());
+        }
+    }
 }
 
 impl Scalar for f64 {
@@ -29,5 +51,18 @@ impl Scalar for f64 {
     }
     fn wide(self) -> f64 {
         self
+    }
+    fn widened<'a>(a: MatRef<'a, Self>, _scratch: &'a mut Mat<f64>) -> MatRef<'a, f64> {
+        a
+    }
+    fn add_product(into: &mut Mat<f64>, a: MatRef<'_, Self>, b: MatRef<'_, Self>, _scratch: &mut Mat<Self>) {
+        matmul(into.as_mut(), Accum::Add, a, b, 1.0, threads());
+    }
+}
+
+/// Makes `matrix` as large as that, if it is not: memory that the system gives anew is slow.
+pub(crate) fn resized<T: Scalar>(matrix: &mut Mat<T>, rows: usize, columns: usize) {
+    if (matrix.nrows(), matrix.ncols()) != (rows, columns) {
+        *matrix = Mat::zeros(rows, columns);
     }
 }

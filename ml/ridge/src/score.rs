@@ -36,12 +36,14 @@ pub fn pearson(actual: &[f64], predicted: &[f64]) -> f64 {
 /// What all scores follow from, over the samples of one target. Values should be centred at least roughly.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct Sums {
-    n: f64,
-    y: f64,
-    p: f64,
-    yy: f64,
-    pp: f64,
-    yp: f64,
+    pub n: f64,
+    /// Of the target and its prediction,
+    pub y: f64,
+    pub p: f64,
+    /// and of their squares and products.
+    pub yy: f64,
+    pub pp: f64,
+    pub yp: f64,
 }
 
 impl Sums {

@@ -1,10 +1,13 @@
 //! Targets that are read block by block, since all of them may be larger than memory.
 
+use crate::scalar::resized;
 use crate::{Error, Result, Scalar};
-use faer::{Mat, MatMut, MatRef};
+use faer::{ColMut, Mat, MatMut, MatRef};
+use rayon::prelude::*;
 use std::ops::Range;
 
-/// Where targets come from. They are read twice: to choose a penalty, and to fit.
+/// Where targets come from. They are read to choose a penalty, and again to fit, unless the first pass keeps what the fit
+/// needs ([`crate::RidgeSettings::read_once`]).
 pub trait Targets<T> {
     /// Samples of each target.
     fn samples(&self) -> usize;
@@ -44,6 +47,11 @@ pub(crate) struct TargetBlock<T> {
 }
 
 impl<T: Scalar> TargetBlock<T> {
+    /// Without targets, to be filled.
+    pub fn empty() -> Self {
+        Self { range: 0..0, values: Mat::new(), means: Vec::new(), squares: Vec::new() }
+    }
+
     /// Reads and centres `range`.
     pub fn read(targets: &mut dyn Targets<T>, range: Range<usize>) -> Result<Self> {
         Self::gather(targets, &[range])
@@ -51,21 +59,35 @@ impl<T: Scalar> TargetBlock<T> {
 
     /// Reads and centres `ranges`, one behind the other; the block's own range is from the first to the last of them.
     pub fn gather(targets: &mut dyn Targets<T>, ranges: &[Range<usize>]) -> Result<Self> {
-        let mut values = Mat::zeros(targets.samples(), ranges.iter().map(ExactSizeIterator::len).sum());
+        let mut block = Self::empty();
+        block.refill(targets, ranges)?;
+        Ok(block)
+    }
+
+    /// The same in the memory of this block.
+    pub fn refill(&mut self, targets: &mut dyn Targets<T>, ranges: &[Range<usize>]) -> Result<()> {
+        let count = ranges.iter().map(ExactSizeIterator::len).sum();
+        resized(&mut self.values, targets.samples(), count);
         let mut start = 0;
         for range in ranges {
-            targets.read(range.clone(), values.as_mut().subcols_mut(start, range.len()))?;
+            targets.read(range.clone(), self.values.as_mut().subcols_mut(start, range.len()))?;
             start += range.len();
         }
-        let range = ranges.first().map_or(0, |r| r.start)..ranges.last().map_or(0, |r| r.end);
-        let (mut means, mut squares) = (Vec::with_capacity(start), Vec::with_capacity(start));
-        for column in values.col_iter_mut() {
-            let (mean, square) =
-                centre(column.try_as_col_major_mut().map(|c| c.as_slice_mut()).unwrap_or(&mut []));
-            means.push(mean);
-            squares.push(square);
-        }
-        Ok(Self { range, values, means, squares })
+        self.range = ranges.first().map_or(0, |r| r.start)..ranges.last().map_or(0, |r| r.end);
+        let centred = |column: ColMut<'_, T>| {
+            centre(column.try_as_col_major_mut().map(|c| c.as_slice_mut()).unwrap_or(&mut []))
+        };
+        (self.means, self.squares) = self.values.par_col_iter_mut().map(centred).unzip();
+        Ok(())
+    }
+
+    /// Divides every target by the root of its sum of squares; those without one stay zero.
+    pub fn standardize(&mut self) {
+        let squares = &self.squares;
+        self.values.par_col_iter_mut().enumerate().for_each(|(target, column)| {
+            let scale = if squares[target] > 0.0 { 1.0 / squares[target].sqrt() } else { 1.0 };
+            column.iter_mut().for_each(|value| *value = T::of(value.wide() * scale));
+        });
     }
 }
 

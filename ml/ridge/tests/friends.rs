@@ -23,7 +23,7 @@ fn settings(block: usize) -> RidgeSettings {
 }
 
 struct Found {
-    fit: RidgeFit,
+    fit: RidgeFit<f32>,
     weights: Mat<f32>,
     intercepts: Vec<f64>,
     correlations: Vec<f64>,

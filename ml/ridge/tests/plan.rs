@@ -11,7 +11,7 @@ use voxelflow_ridge::plan::{Clock, Precision, Rates, Workload};
 use voxelflow_ridge::{CrossValidation, Folds, Prepared, Result, RidgeSettings, Scalar, Score, Targets};
 
 /// Sizes that no constant of the plan was taken from.
-const CASES: [&str; 3] = ["shared", "folds", "wide"];
+const CASES: [&str; 4] = ["shared", "kept", "folds", "wide"];
 
 fn workload(case: &str) -> Workload {
     let alphas = vec![0.1, 1.0, 100.0, 300.0, 600.0, 900.0, 1200.0];
@@ -25,6 +25,10 @@ fn workload(case: &str) -> Workload {
     };
     match case {
         "shared" => sized(5000, 560, 5000, Precision::F64, settings),
+        "kept" => {
+            let settings = RidgeSettings { read_once: true, score: Score::R2, ..settings };
+            sized(4200, 900, 6000, Precision::F32, settings)
+        }
         "folds" => {
             let cv = CrossValidation::Folds(Folds::contiguous(6600, 4).unwrap());
             let settings = RidgeSettings { cv, score: Score::R2, alpha_per_target: true, ..settings };

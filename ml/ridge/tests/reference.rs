@@ -19,12 +19,30 @@ fn matrix(v: &Value) -> Mat<f64> {
 }
 
 struct Found {
-    fit: RidgeFit,
+    fit: RidgeFit<f64>,
     weights: Mat<f64>,
     intercepts: Vec<f64>,
 }
 
+/// Targets that are read again and those that are kept give the same.
 fn run(case: &Value, settings: RidgeSettings) -> Found {
+    let again = fitted(case, RidgeSettings { read_once: false, ..settings.clone() });
+    let found = fitted(case, RidgeSettings { read_once: true, ..settings });
+    close("penalties of targets that are kept", &found.fit.alphas, &again.fit.alphas, 0.0);
+    for j in 0..found.weights.ncols() {
+        let column = |m: &Mat<f64>| m.col(j).iter().copied().collect::<Vec<f64>>();
+        close(
+            "coefficients of targets that are kept",
+            &column(&found.weights),
+            &column(&again.weights),
+            1e-9,
+        );
+    }
+    close("intercepts of targets that are kept", &found.intercepts, &again.intercepts, 1e-9);
+    found
+}
+
+fn fitted(case: &Value, settings: RidgeSettings) -> Found {
     let (x, y) = (matrix(&case["x"]), matrix(&case["y"]));
     let settings = RidgeSettings { alphas: numbers(&case["alphas"]), ..settings };
     let ridge = RidgeCv::new(x.as_ref(), settings).unwrap();
@@ -163,6 +181,7 @@ fn targets_that_cannot_be_fitted_are_counted_and_touch_no_other() {
             score,
             alpha_per_target: per_target,
             block: 3,
+            read_once: false,
         };
         let ridge = RidgeCv::new(x.as_ref(), settings).unwrap();
         let alone = ridge.choose(&mut y.as_ref()).unwrap();

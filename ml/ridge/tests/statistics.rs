@@ -231,8 +231,14 @@ fn penalties_are_scikit_learn_s_by_every_search() {
             ("runs_per_target", by_run(), Score::R2, true),
         ] {
             let name = format!("{name}, {key}");
-            let settings =
-                RidgeSettings { alphas: numbers(&case["alphas"]), cv, score, alpha_per_target, block: 3 };
+            let settings = RidgeSettings {
+                alphas: numbers(&case["alphas"]),
+                cv,
+                score,
+                alpha_per_target,
+                block: 3,
+                read_once: false,
+            };
             let ridge = RidgeCv::new(x.as_ref(), settings).unwrap();
             let fit = ridge.choose(&mut y.as_ref()).unwrap();
             let expected = &case[key];

@@ -193,7 +193,7 @@ fn plan(options: &Options, card: &Card, targets: &mut Planted<'_>) -> Outcome<Ca
     Ok(plan)
 }
 
-fn found(options: &Options, fit: &RidgeFit, correlations: &[f64], recovered: &Recovered) {
+fn found(options: &Options, fit: &RidgeFit<f32>, correlations: &[f64], recovered: &Recovered) {
     println!("penalty {} (best by what was planted: {BEST_ALPHA})", fit.alphas[0]);
     for (alpha, score) in ALPHAS.iter().zip(&fit.mean_scores) {
         println!("  alpha {alpha:>6}  mean squared error {:.9}", -score);

@@ -29,7 +29,7 @@ impl Targets<f64> for Widened<'_> {
 
 /// Coefficients and intercepts of all targets, as a fit gives them.
 struct Gathered {
-    fit: RidgeFit,
+    fit: RidgeFit<f64>,
     weights: Mat<f64>,
     intercepts: Vec<f64>,
 }

@@ -55,7 +55,7 @@ pub struct Plan {
     pub peak_bytes: u64,
     /// Of all phases.
     pub seconds: f64,
-    /// Of targets that are read: once to choose penalties and once to fit.
+    /// Of targets that are read: to choose penalties and, unless they are kept, again to fit.
     pub bytes_read: u64,
 }
 
@@ -76,6 +76,11 @@ impl Workload {
         self.phases().iter().map(|phase| phase.bytes).max().unwrap_or(0)
     }
 
+    /// How often targets are read.
+    pub fn passes(&self) -> u64 {
+        if self.settings.read_once { 1 } else { 2 }
+    }
+
     /// Rows of the largest matrix whose eigenvectors are wanted: what [`Rates::measure`] has to know.
     pub fn largest_eigen(&self) -> usize {
         self.phases().iter().flat_map(|phase| &phase.work.eigen).copied().max().unwrap_or(0)
@@ -92,7 +97,7 @@ impl Workload {
         Plan {
             peak_bytes: self.peak_bytes(),
             seconds: phases.iter().map(|phase| phase.seconds).sum(),
-            bytes_read: 2 * (self.n_samples * self.n_targets * self.precision.bytes()) as u64,
+            bytes_read: self.passes() * (self.n_samples * self.n_targets * self.precision.bytes()) as u64,
             phases,
         }
     }

@@ -93,20 +93,45 @@ impl ProductRates {
 }
 
 impl Rates {
-    /// Of a slow machine: what does not take long there is not worth measuring this one.
-    pub fn slow() -> Self {
-        let products = ProductRates { product: 2e9, outer: 1e9, square: 1e9 };
-        let eigen = vec![(200, 0.1), (500, 1.0)];
-        let (pass, fresh) = (1e8, 5e8);
+    /// About those of this machine, after some hundredths of a second: the rates of another one, as much faster or slower
+    /// as a product is here. Says whether a fit takes so long that [`Rates::measure`] is worth its second.
+    pub fn about() -> Self {
+        let factor = matrix::<f64>(500, 500);
+        let begin = Instant::now();
+        let of_product = least(&|| begin.elapsed().as_secs_f64(), 3, || {
+            black_box(product(factor.as_ref(), factor.as_ref()));
+        });
+        // One of two cores of a server of 2023.
+        let other = Self {
+            gram: 1.1e10,
+            f32: ProductRates { product: 6.0e10, outer: 6.0e10, square: 2.4e10 },
+            f64: ProductRates { product: 3.0e10, outer: 3.0e10, square: 1.2e10 },
+            eigen: vec![(200, 0.01), (500, 0.1), (1000, 0.6)],
+            pass: 5e8,
+            centre: 3e8,
+            score: 4e8,
+            fresh: 1e9,
+        };
+        let here = 2.0 * 500_f64.powi(3) / of_product;
+        let factor = here / other.f64.product;
+        other.times(factor)
+    }
+
+    fn times(self, factor: f64) -> Self {
+        let products = |rates: ProductRates| ProductRates {
+            product: rates.product * factor,
+            outer: rates.outer * factor,
+            square: rates.square * factor,
+        };
         Self {
-            gram: 1e9,
-            f32: products.clone(),
-            f64: products,
-            eigen,
-            pass,
-            centre: pass,
-            score: pass,
-            fresh,
+            gram: self.gram * factor,
+            f32: products(self.f32),
+            f64: products(self.f64),
+            eigen: self.eigen.into_iter().map(|(size, seconds)| (size, seconds / factor)).collect(),
+            pass: self.pass * factor,
+            centre: self.centre * factor,
+            score: self.score * factor,
+            fresh: self.fresh * factor,
         }
     }
 
@@ -176,6 +201,7 @@ impl Rates {
             + work.product / own.product
             + work.outer / own.outer
             + work.square / own.square
+            + work.wide / self.f64.product
             + work.pass / self.pass
             + work.centre / self.centre
             + work.score / self.score

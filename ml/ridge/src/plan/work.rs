@@ -1,6 +1,6 @@
 //! What each phase of a fit computes and holds.
 
-use super::Workload;
+use super::{Precision, Workload};
 use crate::{CrossValidation, Score};
 
 /// What is to be computed.
@@ -16,6 +16,8 @@ pub struct Work {
     pub outer: f64,
     /// Of `A · Aᵀ`; half of a whole product's.
     pub square: f64,
+    /// Of products in f64, whatever the precision.
+    pub wide: f64,
     /// Sizes of the matrices whose eigenvectors are wanted.
     pub eigen: Vec<usize>,
     /// Numbers that are written or summed by passes over a matrix, one thread.
@@ -47,6 +49,8 @@ const MAPPED: f64 = 32.0 * 1048576.0;
 const KEPT: f64 = 2.0 * MAPPED;
 /// Copies of the matrix that an eigendecomposition makes beside it: vectors, a tridiagonal form, and room to work.
 const EIGEN_COPIES: f64 = 3.0;
+/// Samples whose leave-one-out errors are looked at together.
+const ROWS: f64 = 1024.0;
 /// Rows that a Gram matrix widens at once.
 const GRAM_ROWS: usize = 4096;
 
@@ -108,17 +112,23 @@ impl Workload {
         held += features;
         let (work, more) = self.choose(&z);
         add("penalties", work, held + more);
-        let blocks = z.n * z.b + 2.0 * z.p * z.b + 2.0 * z.k * z.b;
-        let fit = Work {
-            product: 2.0 * t * (n * p + 2.0 * p * z.k),
+        let kept = self.kept(&z);
+        let (block, weights) = (fresh(z.k * z.b * z.s), fresh(z.p * z.b * z.s));
+        let mut fit = Work {
+            outer: 2.0 * t * p * z.k,
             pass: t * z.k,
-            centre: t * n,
             score: t * p,
-            fresh: z.blocks()
-                * (fresh(n * z.b * z.s) + 2.0 * fresh(p * z.b * z.s) + 2.0 * fresh(z.k * z.b * z.s)),
+            fresh: z.blocks() * (block + weights),
             ..Work::default()
         };
-        add("coefficients", fit, held + blocks * z.s + t * 24.0);
+        let mut blocks = z.p * z.b + 2.0 * z.k * z.b;
+        if kept == 0.0 {
+            fit.product = 2.0 * t * (n * p + p * z.k);
+            fit.centre = t * n;
+            fit.fresh += fresh(n * z.b * z.s) + z.blocks() * (block + weights);
+            blocks += n * z.b + p * z.b;
+        }
+        add("coefficients", fit, held + kept + blocks * z.s + t * 24.0);
         phases
     }
 
@@ -179,58 +189,89 @@ impl Workload {
         (held, peak, work)
     }
 
+    /// Bytes of targets in the basis, where they are kept.
+    fn kept(&self, z: &Sizes) -> f64 {
+        if self.settings.read_once { z.t * (z.k * z.s + 8.0) } else { 0.0 }
+    }
+
     /// What choosing penalties computes, and holds beside what decompositions are held.
     fn choose(&self, z: &Sizes) -> (Work, f64) {
         let settings = &self.settings;
         // Every block is centred when it is read.
         let (centre, block) = (z.n * z.t, fresh(z.n * z.b * z.s));
+        // 32 bits are widened where differences are taken.
+        let narrow = self.precision == Precision::F32;
+        let widened = |numbers: f64| if narrow { numbers } else { 0.0 };
         if settings.cv != CrossValidation::LeaveOneOut {
-            let fresh_blocks = z.blocks() * (block + fresh(z.p * z.b * z.s));
-            let product = 2.0 * z.n * z.p * z.t;
-            let mut work = Work { product, centre, fresh: fresh_blocks, ..Work::default() };
-            let mut most = 0.0_f64;
-            for (held, besides) in self.folds() {
-                let (held, out) = (held as f64, (held + besides) as f64);
-                let k = (z.n - out).min(z.p);
-                work.product += 2.0 * z.t * (out * z.p + z.p * k + z.alphas * held * k);
-                work.pass += z.t * (out + z.p + z.alphas * k);
-                let once = fresh(out * z.b * z.s) + 2.0 * fresh(z.p * z.b * z.s);
-                let each = fresh(k * z.b * z.s) + fresh(held * z.b * z.s);
-                work.fresh += z.blocks() * (once + z.alphas * each);
-                work.score += z.t * (out + z.alphas * held);
-                most = most.max((2.0 * z.p + out + 2.0 * k + held) * z.b);
-            }
-            let bytes = (z.n * z.b + z.p * z.b + most) * z.s + self.scores(z);
-            return (work, bytes);
+            return self.choose_by_folds(z, widened);
         }
-        let leverages = z.alphas * z.n * z.k;
-        if settings.alpha_per_target || settings.score == Score::Pearson {
-            let work = Work {
-                product: 2.0 * z.t * z.n * z.k * (1.0 + z.alphas),
-                pass: leverages + z.t * z.alphas * z.k,
-                centre,
-                score: z.t * z.alphas * z.n,
-                fresh: z.blocks() * (block + z.alphas * (block + fresh(z.k * z.b * z.s))),
-                ..Work::default()
-            };
-            let bytes = (2.0 * z.n * z.b + 2.0 * z.k * z.b) * z.s + self.scores(z);
-            return (work, bytes);
-        }
-        let work = Work {
-            // M; then a product a penalty.
-            product: 2.0 * z.t * z.n * z.k + 2.0 * z.alphas * z.n * z.k * z.k,
-            outer: 2.0 * z.t * z.n * z.k,
-            square: z.t * z.k * z.k,
-            // A block is copied, scaled and summed, and Y·Mᵀ added; of a penalty leverages, Y·Mᵀ and predictions.
-            pass: 3.0 * z.n * z.t + z.blocks() * z.n * z.k + z.alphas * z.k * z.k + 3.0 * leverages,
+        // Leverages: a product with all penalties.
+        let mut work = Work {
             centre,
-            fresh: z.blocks() * (2.0 * block + fresh(z.n * z.k * z.s)) + z.alphas * fresh(z.n * z.k * z.s),
+            fresh: block,
+            wide: 2.0 * z.alphas * z.n * z.k,
+            pass: z.n * z.k,
             ..Work::default()
         };
-        let sums = z.k * z.k * z.s + z.n * z.k * 8.0;
-        let block = (2.0 * z.n * z.b + z.k * z.b + z.n * z.k) * z.s;
-        let last = z.k * z.k * (8.0 + z.s) + z.n * z.k * z.s;
-        (work, sums + block.max(last))
+        if settings.alpha_per_target || settings.score == Score::Pearson {
+            work.product += 2.0 * z.t * z.n * z.k;
+            work.outer += 2.0 * z.alphas * z.t * z.n * z.k;
+            work.pass += z.t * z.alphas * z.k;
+            work.score += z.t * z.alphas * z.n;
+            let each = block + fresh(z.k * z.b * z.s);
+            work.fresh += z.blocks() * (fresh(z.k * z.b * z.s) + z.alphas * each);
+            let bytes = (2.0 * z.n * z.b + 2.0 * z.k * z.b) * z.s + z.alphas * z.n * 8.0 + self.scores(z);
+            return (work, bytes + self.kept(z));
+        }
+        // M, and Y·Mᵀ summed in f64; M·Mᵀ.
+        work.product += 4.0 * z.t * z.n * z.k;
+        work.square += z.t * z.k * z.k;
+        // What the errors follow from: predictions by one product for all penalties, and sums over values.
+        work.wide += 2.0 * z.n * z.k * z.k + 4.0 * z.alphas * z.n * z.k;
+        let scaled = if settings.score == Score::R2 { z.t * (z.n + z.k) } else { 0.0 };
+        work.pass += scaled + z.n * z.t + widened(z.blocks() * z.n * z.k);
+        work.pass += 5.0 * z.n * z.k + 3.0 * z.k * z.k;
+        work.fresh +=
+            z.blocks() * fresh(z.k * z.b * z.s) + fresh(z.n * z.k * 8.0) + fresh(widened(z.n * z.k * z.s));
+        work.fresh += 3.0 * fresh(z.k * z.k * 8.0);
+        let sums = z.k * z.k * z.s + z.n * z.k * 8.0 + widened(z.n * z.k * z.s);
+        let total = z.k * z.k * 8.0 + (z.alphas + 1.0) * z.n * 8.0;
+        let block = (z.n * z.b + z.k * z.b) * z.s;
+        let last = total + z.k * z.k * 8.0 + ROWS.min(z.n) * z.k * 8.0 * 4.0;
+        (work, (sums + block.max(total)).max(last) + self.kept(z))
+    }
+
+    fn choose_by_folds(&self, z: &Sizes, widened: impl Fn(f64) -> f64) -> (Work, f64) {
+        let kept = self.kept(z);
+        let (of_features, of_values) = (fresh(z.p * z.b * z.s), fresh(z.k * z.b * z.s));
+        let mut work = Work {
+            product: 2.0 * z.n * z.p * z.t + if kept > 0.0 { 2.0 * z.t * z.p * z.k } else { 0.0 },
+            centre: z.n * z.t,
+            fresh: fresh(z.n * z.b * z.s) + z.blocks() * (of_features + of_values),
+            ..Work::default()
+        };
+        let (mut most, mut squares) = (0.0_f64, 0.0);
+        for (held, besides) in self.folds() {
+            let (held, out) = (held as f64, (held + besides) as f64);
+            let k = (z.n - out).min(z.p);
+            work.product += 2.0 * z.t * (out * z.p + z.p * k + held * k);
+            // Predictions' squares: one product for all penalties. Then sums over values.
+            work.gram += held * k * k;
+            work.wide += 2.0 * z.t * k * k + 8.0 * z.alphas * z.t * k;
+            work.pass += z.t * (out + z.p + held + 4.0 * k) + widened(z.t * k + z.blocks() * k * k);
+            work.pass += held * k + 3.0 * k * k;
+            work.score += z.t * held;
+            let (rows, values) = (fresh(out * z.b * z.s) + fresh(held * z.b * z.s), fresh(k * z.b * z.s));
+            work.fresh += z.blocks() * (rows + 2.0 * of_features + 2.0 * values + 4.0 * fresh(k * z.b * 8.0));
+            work.fresh += fresh(k * k * z.s) + fresh(k * k * 8.0);
+            squares += k * k * z.s;
+            let train = (out + 2.0 * z.p) * z.b * z.s;
+            let wide = 8.0 * (3.0 * k * z.b + widened(k * z.b + k * k));
+            most = most.max(train.max((out + held + 2.0 * k) * z.b * z.s + wide)).max(2.0 * k * k * 8.0);
+        }
+        let own = if kept > 0.0 { z.k * z.b } else { 0.0 };
+        let bytes = (z.n * z.b + z.p * z.b + own) * z.s + squares + most + self.scores(z) + kept;
+        (work, bytes)
     }
 
     /// Bytes of widened rows of a Gram matrix, piece by piece.

@@ -69,12 +69,12 @@ impl<T: Scalar> Backend<T> for Cores<T> {
 
     fn add(&mut self, range: Range<usize>, values: &[T]) -> Result<()> {
         let clock = Instant::now();
-        let block = self.block(range.clone(), values)?;
-        let by_variance = self.pass.by_variance;
-        let scale = |square: &f64| if by_variance && *square > 0.0 { 1.0 / square.sqrt() } else { 1.0 };
-        let scales: Vec<f64> = block.squares.iter().map(scale).collect();
+        let mut block = self.block(range.clone(), values)?;
+        if self.pass.by_variance {
+            block.standardize();
+        }
         if let Some(errors) = &mut self.pass.errors {
-            errors.add(&self.z, &block, &scales);
+            errors.add(&block.values, &product(block.values.transpose(), self.z.as_ref()));
         }
         self.pass.squares[range].copy_from_slice(&block.squares);
         self.pass.busy += clock.elapsed().as_secs_f64();
@@ -88,7 +88,7 @@ impl<T: Scalar> Backend<T> for Cores<T> {
     fn errors(&mut self, alphas: &[f64]) -> Result<Vec<f64>> {
         let sums = self.pass.errors.take();
         let alone = LeaveOneOut::new(&self.spectrum, &self.z, alphas);
-        Ok(sums.map_or_else(Vec::new, |sums| alone.shared(&alone.sums(&sums), 0..alphas.len())))
+        Ok(sums.map_or_else(Vec::new, |sums| alone.shared(&alone.sums(&sums), 0..self.n_samples)))
     }
 
     /// They are as large as the coefficients, which this machine's memory is not to hold.

@@ -17,7 +17,7 @@ mod reader;
 
 pub use plan::{CardPlan, CardRates, StreamShape};
 
-use crate::ridge_cv::{best, validate, with_nan};
+use crate::ridge_cv::{best, validate};
 use crate::targets::{blocks, check_samples};
 use crate::{Coefficients, CrossValidation, Error, Result, RidgeFit, RidgeSettings, Scalar, Score, Targets};
 use backend::{Backend, Staging};
@@ -110,7 +110,7 @@ impl<T: Scalar> StreamedRidge<T> {
     ///
     /// # Errors
     /// Targets that cannot be read or have another number of samples.
-    pub fn choose(&mut self, targets: &mut (dyn Targets<T> + Send)) -> Result<RidgeFit> {
+    pub fn choose(&mut self, targets: &mut (dyn Targets<T> + Send)) -> Result<RidgeFit<T>> {
         check_samples(targets, self.n_samples)?;
         let (clock, count) = (Instant::now(), targets.count());
         let by_variance = self.settings.score == Score::R2;
@@ -129,8 +129,8 @@ impl<T: Scalar> StreamedRidge<T> {
             Score::NegMeanSquaredError | Score::Pearson => -sum / fitted / self.n_samples as f64,
         };
         let mean_scores: Vec<f64> = squared.into_iter().map(score).collect();
-        let alphas = with_nan(vec![self.settings.alphas[best(&mean_scores)]; count], &unfit);
-        Ok(RidgeFit { alphas, mean_scores, best_scores: Vec::new(), unfit })
+        let alpha = self.settings.alphas[best(&mean_scores)];
+        Ok(RidgeFit::shared(alpha, count, mean_scores, unfit))
     }
 
     /// Fits all samples with the penalties of `fit`; `take` gets the coefficients block by block. `targets` are those that
@@ -142,7 +142,7 @@ impl<T: Scalar> StreamedRidge<T> {
     /// Targets that cannot be read, or do not belong to the features; what `take` says.
     pub fn fit(
         &mut self,
-        fit: &RidgeFit,
+        fit: &RidgeFit<T>,
         targets: &mut (dyn Targets<T> + Send),
         held_out: Option<HeldOut<'_, T>>,
         mut take: impl FnMut(Coefficients<T>) -> Result<()>,
