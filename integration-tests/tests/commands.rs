@@ -170,7 +170,8 @@ fn a_card_that_is_not_there_is_not_warmed_up_or_trained_on() {
     ];
     for (device, said) in wrong {
         let ended = voxelflow(["warm-up", "--device", device]).expect_code(2);
-        assert!(ended.stderr.contains(said), "{device}: {}", ended.stderr);
+        let option = "option `--device` of warm-up";
+        assert!(ended.stderr.contains(option) && ended.stderr.contains(said), "{device}: {}", ended.stderr);
 
         let text = format!(
             "CREATE EXTERNAL TABLE bold STORED AS NIFTI LOCATION '{BOLD}' OPTIONS (mask 'none');

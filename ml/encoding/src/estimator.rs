@@ -4,20 +4,20 @@ use crate::{
     FittedEncoding,
     message::Number,
     needs::FitPlan,
-    options::{EncodingOptions, Precision, STAGE},
+    options::{Precision, RidgeCvOptions, STAGE},
     ranks, solver,
 };
 use std::path::Path;
 use voxelflow_cuda::regression::HostNumber;
 use voxelflow_stage::{
-    Error, Estimator, Explained, Fitted, Gang, Model, Needs, Options, Placement, Result, Room, Samples,
-    SeriesFeed, StageKind, TrainSettings,
+    Estimator, Explained, Fitted, Gang, Model, Needs, Options, Placement, Result, Room, Samples, StageKind,
+    TrainSettings,
 };
 
 /// A configured `ridge_cv`.
 #[derive(Clone, Debug)]
 pub struct RidgeCvEstimator {
-    options: EncodingOptions,
+    options: RidgeCvOptions,
 }
 
 /// The stage `ridge_cv`.
@@ -36,31 +36,12 @@ impl Estimator for RidgeCvEstimator {
         }
     }
 
-    /// Known when features and targets are.
-    fn parameters(&self, _time_points: usize) -> usize {
-        0
-    }
-
-    fn fit(
-        &self,
-        _feed: &mut dyn SeriesFeed,
-        _validation: Option<&mut dyn SeriesFeed>,
-        _gang: &mut Gang,
-    ) -> Result<Fitted> {
-        let reason = "it needs features: write FEATURES (SELECT …) after ON".into();
-        Err(Error::Data { what: STAGE.into(), reason })
-    }
-
     fn explains(&self) -> bool {
         true
     }
 
-    fn takes_not_finite(&self) -> bool {
-        true
-    }
-
     fn check_samples(&self, samples: &Samples) -> Result<()> {
-        self.options.check_samples(samples)
+        self.options.encoding.check_samples(samples)
     }
 
     fn fit_features(
@@ -69,7 +50,7 @@ impl Estimator for RidgeCvEstimator {
         validation: Option<Explained<'_>>,
         gang: &mut Gang,
     ) -> Result<Fitted> {
-        match self.options.precision {
+        match self.options.encoding.precision {
             Precision::F32 => self.fit_as::<f32>(train, validation, gang),
             Precision::F64 => self.fit_as::<f64>(train, validation, gang),
         }
@@ -92,7 +73,7 @@ impl Estimator for RidgeCvEstimator {
     }
 
     fn target_columns(&self) -> Vec<String> {
-        self.options.columns()
+        self.options.encoding.columns()
     }
 }
 
@@ -108,7 +89,7 @@ impl RidgeCvEstimator {
             Placement::Cards(cards) => {
                 let held_out = validation.as_ref().map(|explained| explained.samples);
                 let memory = gang.room.memory;
-                Some(solver::on_card::<T>(&cards, &self.options, &mut train, held_out, memory)?)
+                Some(solver::on_card::<T>(&cards, &self.options.encoding, &mut train, held_out, memory)?)
             }
         };
         ranks::fit(&self.options, train, validation, gang, stream)
@@ -125,7 +106,7 @@ impl StageKind for RidgeCvKind {
     }
 
     fn estimator(&self, options: &Options) -> Result<Box<dyn Estimator>> {
-        Ok(Box::new(RidgeCvEstimator { options: EncodingOptions::from_options(options)? }))
+        Ok(Box::new(RidgeCvEstimator { options: RidgeCvOptions::from_options(options)? }))
     }
 
     fn load(&self, folder: &Path) -> Result<Box<dyn Model>> {

@@ -36,7 +36,7 @@ mod work;
 pub use banded::{BandedOptions, BandedRidgeCvEstimator, BandedRidgeCvKind, Features};
 pub use estimator::{RidgeCvEstimator, RidgeCvKind};
 pub use model::FittedEncoding;
-pub use options::{Baseline, CvChoice, EncodingOptions, Permutation, Precision};
+pub use options::{Baseline, CvChoice, EncodingOptions, Permutation, Precision, RidgeCvOptions};
 
 use std::sync::Arc;
 use voxelflow_stage::StageKind;

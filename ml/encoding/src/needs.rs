@@ -2,7 +2,7 @@
 //! ranks hold beside it.
 
 use crate::{
-    options::{Baseline, CvChoice, EncodingOptions, Precision, STAGE},
+    options::{Baseline, CvChoice, Precision, RidgeCvOptions, STAGE},
     shares::Costs,
 };
 use voxelflow_ridge::plan::{Precision as Width, Rates, Workload};
@@ -36,7 +36,7 @@ impl FitPlan {
     /// # Errors
     /// Folds that the samples do not allow.
     pub fn of(
-        options: &EncodingOptions,
+        RidgeCvOptions { encoding: options, baseline }: &RidgeCvOptions,
         samples: &Samples,
         held_out: Option<&Samples>,
         ranks: usize,
@@ -60,7 +60,7 @@ impl FitPlan {
         // Runs that were joined lie in series of all their points.
         let points = samples.runs.iter().map(|run| run.offset + run.samples).max().unwrap_or(0);
         let (held_out, permutations) = (held_out.map_or(0, Samples::count), options.permutations);
-        let (ranks, baseline) = (ranks.max(1), options.baseline);
+        let (ranks, baseline) = (ranks.max(1), *baseline);
         let own = Self { workload, folds, held_out, permutations, baseline, points, ranks, room };
         // Where all targets fit, in the basis of the features, they need not be read again.
         let settings = RidgeSettings { read_once: true, ..own.workload.settings.clone() };
@@ -208,7 +208,7 @@ mod tests {
     }
 
     fn plan(options: serde_json::Value, ranks: usize, room: Room) -> FitPlan {
-        let options = EncodingOptions::from_options(options.as_object().unwrap()).unwrap();
+        let options = RidgeCvOptions::from_options(options.as_object().unwrap()).unwrap();
         FitPlan::of(&options, &samples(4), Some(&samples(1)), ranks, room).unwrap()
     }
 

@@ -1,4 +1,5 @@
-//! Options of `ridge_cv`, with the names of scikit-learn's `RidgeCV` where it has them.
+//! Options of `ridge_cv`, and those that all stages of this crate have, with the names of scikit-learn's `RidgeCV` where
+//! it has them.
 
 use crate::held_out;
 use serde::{Deserialize, Serialize};
@@ -22,7 +23,20 @@ pub enum Precision {
     F64,
 }
 
-/// Options of the stage.
+/// Options of `ridge_cv`.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct RidgeCvOptions {
+    /// Those of every stage.
+    #[serde(flatten)]
+    pub encoding: EncodingOptions,
+    /// `'mor'` or `'b_mor'`: every target, or every rank's batch of targets, is a model of its own, with penalties of its
+    /// own and the features decomposed anew. The work of the ranks adds up to more, and nothing else is better: for
+    /// comparison.
+    pub baseline: Option<Baseline>,
+}
+
+/// Options of every stage of this crate.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct EncodingOptions {
@@ -43,10 +57,6 @@ pub struct EncodingOptions {
     pub precision: Precision,
     /// Targets that a rank holds at once.
     pub block: usize,
-    /// `'mor'` or `'b_mor'`: every target, or every rank's batch of targets, is a model of its own, with penalties of its
-    /// own and the features decomposed anew. The work of the ranks adds up to more, and nothing else is better: for
-    /// comparison.
-    pub baseline: Option<Baseline>,
     /// Rearrangements of the predictions of the held-out samples that r is tested against; 0: none. The seed is that of
     /// `WITH`.
     pub permutations: usize,
@@ -90,7 +100,6 @@ impl Default for EncodingOptions {
             delays: Vec::new(),
             precision: Precision::F32,
             block: 1024,
-            baseline: None,
             permutations: 0,
             permutation: Permutation::default(),
             permutation_length: 10,
@@ -127,41 +136,52 @@ pub(crate) fn with_scoring(options: &Options) -> Result<Options> {
     Ok(options)
 }
 
-impl EncodingOptions {
+/// Options as they are written.
+pub(crate) fn written(options: &impl Serialize) -> Options {
+    match serde_json::to_value(options) {
+        Ok(Value::Object(options)) => options,
+        _ => Options::new(),
+    }
+}
+
+impl RidgeCvOptions {
     /// Reads the options.
     ///
     /// # Errors
     /// An unknown name, a value out of range.
     pub fn from_options(options: &Options) -> Result<Self> {
-        parse_options::<Self>(STAGE, &with_scoring(options)?)?.checked()
+        let own: Self = parse_options(STAGE, &with_scoring(options)?)?;
+        own.encoding.check()?;
+        Ok(own)
     }
+}
 
+impl EncodingOptions {
     /// # Errors
     /// A value out of range.
-    pub(crate) fn checked(self) -> Result<Self> {
-        let own = self;
-        own.choice()?;
-        if own.alphas.is_empty() {
+    pub(crate) fn check(&self) -> Result<()> {
+        self.choice()?;
+        if self.alphas.is_empty() {
             return Err(refused("alphas", "there are none; give for example [0.1, 1, 10]"));
         }
-        if let Some(alpha) = own.alphas.iter().find(|alpha| !(alpha.is_finite() && **alpha > 0.0)) {
+        if let Some(alpha) = self.alphas.iter().find(|alpha| !(alpha.is_finite() && **alpha > 0.0)) {
             return Err(refused("alphas", format!("{alpha} is not a finite number over 0")));
         }
-        if own.permutations > 0 && own.permutation_length == 0 && own.permutation != Permutation::Shuffle {
+        if self.permutations > 0 && self.permutation_length == 0 && self.permutation != Permutation::Shuffle {
             return Err(refused("permutation_length", "must be at least 1 sample, got 0"));
         }
-        if own.block == 0 {
+        if self.block == 0 {
             return Err(refused("block", "must be at least 1 target, got 0"));
         }
-        let mut delays = own.delays.clone();
+        let mut delays = self.delays.clone();
         delays.sort_unstable();
         if let Some(twice) = delays.windows(2).find(|pair| pair[0] == pair[1]) {
             return Err(refused("delays", format!("{} is given twice", twice[0])));
         }
-        if own.gap > 0 && own.choice()? != CvChoice::Run {
+        if self.gap > 0 && self.choice()? != CvChoice::Run {
             return Err(refused("gap", "is of use with cv => 'run' only"));
         }
-        Ok(own)
+        Ok(())
     }
 
     /// What `cv` says.
@@ -212,14 +232,6 @@ impl EncodingOptions {
     pub(crate) fn columns(&self) -> Vec<String> {
         let own = ["intercept", "alpha", "score"].map(str::to_owned);
         own.into_iter().chain(held_out::columns(&[], self.permutations > 0)).collect()
-    }
-
-    /// As they are written.
-    pub(crate) fn written(&self) -> Options {
-        match serde_json::to_value(self) {
-            Ok(Value::Object(options)) => options,
-            _ => Options::new(),
-        }
     }
 
     /// Without held-out runs there is nothing to test r in.
@@ -314,7 +326,7 @@ mod tests {
     use voxelflow_stage::SampleRun;
 
     fn options(value: Value) -> Result<EncodingOptions> {
-        EncodingOptions::from_options(value.as_object().unwrap())
+        RidgeCvOptions::from_options(value.as_object().unwrap()).map(|options| options.encoding)
     }
 
     fn samples(runs: &[usize]) -> Samples {

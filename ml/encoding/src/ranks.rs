@@ -6,8 +6,8 @@ use crate::{
     held_out::{self, HeldOut},
     message::Number,
     needs::FitPlan,
-    options::{EncodingOptions, STAGE, of_ridge},
-    report::{RankReport, cpu_seconds, write_report},
+    options::{RidgeCvOptions, STAGE, of_ridge, written},
+    report::{FitReport, RankReport, cpu_seconds},
     solver::{Solver, Stream},
     targets::Share,
     tensor_file::TensorFile,
@@ -22,22 +22,12 @@ use voxelflow_sync::{CommunicatorExt, Rank, Start};
 
 /// What was chosen, for people.
 #[derive(Debug, Serialize)]
-struct FitReport<'a> {
-    /// Names of the columns of the coefficients.
-    features: Vec<String>,
-    n_samples: usize,
-    /// Of each run.
-    run_samples: Vec<usize>,
-    n_features: usize,
-    n_targets: usize,
-    /// Targets that are constant or not finite.
-    unfit: u64,
+struct Chosen<'a> {
     alphas: &'a [f64],
     /// Of each penalty, over the targets that can be fitted.
     mean_scores: &'a [f64],
     /// Where one penalty is shared.
     alpha: Option<f64>,
-    ranks: Vec<RankReport>,
 }
 
 /// Fits as one rank of the gang; `stream`: where targets stream past, instead of the cores of all ranks.
@@ -45,13 +35,14 @@ struct FitReport<'a> {
 /// # Errors
 /// What does not fit into memory, features that cannot be used, rows that cannot be read, ranks that are lost.
 pub(crate) fn fit<T: Number>(
-    options: &EncodingOptions,
+    given: &RidgeCvOptions,
     train: Explained<'_>,
     validation: Option<Explained<'_>>,
     gang: &mut Gang,
     stream: Option<Stream<T>>,
 ) -> Result<Fitted> {
     let (clock, cpu) = (Instant::now(), cpu_seconds());
+    let RidgeCvOptions { encoding: options, baseline } = given;
     gang.check_cancelled()?;
     let Gang { sync, settings, progress, output, room, cancelled, .. } = gang;
     let folder = output.clone().ok_or_else(|| Error::Data {
@@ -63,7 +54,7 @@ pub(crate) fn fit<T: Number>(
         Some(stream) => (stream.needs.clone(), options.settings(train.samples)?),
         None => {
             let held_out = validation.as_ref().map(|explained| explained.samples);
-            let plan = FitPlan::of(options, train.samples, held_out, settings.ranks, *room)?;
+            let plan = FitPlan::of(given, train.samples, held_out, settings.ranks, *room)?;
             plan.check()?;
             // Measured while the others wait for this one.
             let needs = (sync.rank() == Rank(0) && progress.is_some()).then(|| plan.needs());
@@ -85,7 +76,7 @@ pub(crate) fn fit<T: Number>(
     let Explained { series, features, samples } = train;
     let x = delayed::<T>(features, samples, &options.delays)?;
     let (n_samples, n_features) = (x.nrows(), x.ncols());
-    let mut work = match (stream, options.baseline) {
+    let mut work = match (stream, *baseline) {
         (Some(stream), _) => Work::streamed(stream, solver_settings, x, samples)?,
         (None, None) => Work::shared(options, solver_settings, x, samples, c)?,
         (None, Some(baseline)) => Work::repeated(baseline, solver_settings, x, samples, c)?,
@@ -146,7 +137,7 @@ pub(crate) fn fit<T: Number>(
         }
         totals.variance += own.variance;
     }
-    let mean_scores = match options.baseline {
+    let mean_scores = match baseline {
         None => mean_scores.of_all,
         Some(_) => mean_scores.over_ranks(c)?,
     };
@@ -175,7 +166,7 @@ pub(crate) fn fit<T: Number>(
     let history = totals.history(options.scoring, epoch, samples.targets(), per_rank);
     if rank == 0 {
         let at = mean_scores.iter().position(|score| *score == best);
-        let one = !options.alpha_per_target && options.baseline.is_none();
+        let one = !options.alpha_per_target && baseline.is_none();
         let alpha = at.and_then(|at| options.alphas.get(at).copied()).filter(|_| one);
         let report = FitReport {
             features: delays::names(&samples.features, &options.delays),
@@ -184,17 +175,15 @@ pub(crate) fn fit<T: Number>(
             n_features,
             n_targets: samples.targets(),
             unfit: totals.unfit as u64,
-            alphas: &options.alphas,
-            mean_scores: &mean_scores,
-            alpha,
+            chosen: Chosen { alphas: &options.alphas, mean_scores: &mean_scores, alpha },
             ranks,
         };
-        write_report(&folder, &report)?;
+        report.write(&folder)?;
         if let Some(progress) = progress {
             progress.epoch(&epoch);
         }
     }
-    let model = Box::new(FittedEncoding { stage: STAGE, options: options.written(), file });
+    let model = Box::new(FittedEncoding { stage: STAGE, options: written(given), file });
     Ok(Fitted { model, history })
 }
 

@@ -5,6 +5,24 @@ use std::path::Path;
 use voxelflow_stage::{Error, Result};
 use voxelflow_sync::{Communicator, CommunicatorExt};
 
+/// What was fitted and chosen.
+#[derive(Debug, Serialize)]
+pub(crate) struct FitReport<Chosen> {
+    /// Names of the columns of the coefficients.
+    pub features: Vec<String>,
+    pub n_samples: usize,
+    /// Of each run.
+    pub run_samples: Vec<usize>,
+    pub n_features: usize,
+    pub n_targets: usize,
+    /// Targets that are constant or not finite.
+    pub unfit: u64,
+    /// By the stage.
+    #[serde(flatten)]
+    pub chosen: Chosen,
+    pub ranks: Vec<RankReport>,
+}
+
 /// What one rank has done.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct RankReport {
@@ -30,15 +48,17 @@ impl RankReport {
 /// Name of the file.
 pub(crate) const REPORT: &str = "ridge.json";
 
-/// Writes `report` into `folder`.
-///
-/// # Errors
-/// Storage that fails.
-pub(crate) fn write_report(folder: &Path, report: &impl Serialize) -> Result<()> {
-    let path = folder.join(REPORT);
-    let failed = |reason: String| Error::Rows { path: path.display().to_string(), reason };
-    let text = serde_json::to_string_pretty(report).map_err(|e| failed(e.to_string()))?;
-    std::fs::write(&path, text + "\n").map_err(|e| failed(e.to_string()))
+impl<Chosen: Serialize> FitReport<Chosen> {
+    /// Writes it into `folder`.
+    ///
+    /// # Errors
+    /// Storage that fails.
+    pub fn write(&self, folder: &Path) -> Result<()> {
+        let path = folder.join(REPORT);
+        let failed = |reason: String| Error::Rows { path: path.display().to_string(), reason };
+        let text = serde_json::to_string_pretty(self).map_err(|e| failed(e.to_string()))?;
+        std::fs::write(&path, text + "\n").map_err(|e| failed(e.to_string()))
+    }
 }
 
 /// Seconds that this process has computed, user and system; 0 where the system does not say.

@@ -3,7 +3,7 @@
 
 use crate::{
     message::Number,
-    options::{CvChoice, EncodingOptions, STAGE, of_ridge},
+    options::{CvChoice, EncodingOptions, RidgeCvOptions, STAGE, of_ridge},
     targets::Share,
 };
 use faer::MatRef;
@@ -52,18 +52,18 @@ impl<T: Number> Solver<'_, T> {
 /// # Errors
 /// The option, and what to write instead.
 pub(crate) fn check_stream(
-    options: &EncodingOptions,
+    options: &RidgeCvOptions,
     settings: &TrainSettings,
     cards: &[usize],
 ) -> Result<()> {
-    let device = &settings.device;
+    let (device, RidgeCvOptions { encoding: options, baseline }) = (&settings.device, options);
     let refuse = |what: &str, option: &str, reason: String| {
         Err(Error::OptionValue { what: what.into(), option: option.into(), reason })
     };
     let needed = [
         ("cv", "'loo'", options.choice()? == CvChoice::LeaveOneOut),
         ("alpha_per_target", "false", !options.alpha_per_target),
-        ("baseline", "not given", options.baseline.is_none()),
+        ("baseline", "not given", baseline.is_none()),
         ("scoring", "'r2' or 'neg_mean_squared_error'", options.scoring != Score::Pearson),
     ];
     if let Some((option, value, _)) = needed.iter().find(|(.., given)| !given) {

@@ -1,7 +1,7 @@
 //! Targets that stream past a back end give the model that others give.
 #![allow(clippy::unwrap_used)]
 
-use crate::{EncodingOptions, ranks::fit, solver::Stream};
+use crate::{RidgeCvOptions, ranks::fit, solver::Stream};
 use serde_json::{Value, json};
 use std::sync::{Arc, Mutex};
 use voxelflow_ridge::StreamedRidge;
@@ -72,7 +72,7 @@ fn fitted(options: Value, stream: Option<Stream<f64>>) -> Outcome {
         room: Room::default(),
         cancelled: Arc::default(),
     };
-    let options = EncodingOptions::from_options(options.as_object().unwrap()).unwrap();
+    let options = RidgeCvOptions::from_options(options.as_object().unwrap()).unwrap();
     let (mut train, mut held_out) = (Run::of(90, 0), Run::of(40, 5_000_011));
     let fitted = fit(&options, train.explained(), Some(held_out.explained()), &mut gang, stream).unwrap();
     let report = std::fs::read(folder.path().join("ridge.json")).unwrap();

@@ -33,33 +33,29 @@ pub struct WarmedUp {
 /// # Errors
 /// A name that is no card's, a machine without the cards or without NVRTC, a card that fails.
 pub fn warm_up(name: &str) -> Result<WarmedUp> {
-    let Placement::Cards(ordinals) = Placement::of(name)? else {
-        return Err(refused_by("warm-up", "`cpu` has nothing to compile; name a card: cuda:0".into()));
+    let refused =
+        |reason: String| Error::OptionValue { what: "warm-up".into(), option: "--device".into(), reason };
+    let Placement::Cards(ordinals) = name.parse().map_err(refused)? else {
+        return Err(refused("`cpu` has nothing to compile; name a card: cuda:0".into()));
     };
-    let failed = |error| failed_in("warm-up", error);
+    let failed = |error| failed_in(error, refused);
     let cards = Card::open_all(&ordinals).map_err(failed)?;
     cards.iter().try_for_each(|card| card.warm_up()).map_err(failed)?;
     Ok(WarmedUp { cards: cards.iter().map(|card| card.name().into()).collect(), kernels: cache_folder() })
 }
 
+/// The setting of a training is wrong.
 fn refused(reason: String) -> Error {
-    refused_by("TRAIN", reason)
-}
-
-fn refused_by(what: &str, reason: String) -> Error {
-    Error::OptionValue { what: what.into(), option: "device".into(), reason }
+    Error::OptionValue { what: "TRAIN".into(), option: "device".into(), reason }
 }
 
 /// A card's fault as this crate's: what the machine lacks is the option's.
 pub(crate) fn card_failed(error: voxelflow_cuda::Error) -> Error {
-    failed_in("TRAIN", error)
+    failed_in(error, refused)
 }
 
-fn failed_in(what: &str, error: voxelflow_cuda::Error) -> Error {
-    match error.is_input() {
-        true => refused_by(what, error.to_string()),
-        false => Error::Device { reason: error.to_string() },
-    }
+fn failed_in(error: voxelflow_cuda::Error, refused: fn(String) -> Error) -> Error {
+    if error.is_input() { refused(error.to_string()) } else { Error::Device { reason: error.to_string() } }
 }
 
 #[cfg(test)]
@@ -82,6 +78,7 @@ mod tests {
         {
             let e = warm_up(name).unwrap_err();
             assert!(e.is_input() && e.to_string().contains(said), "{e}");
+            assert_eq!(e.option(), Some("--device"));
         }
     }
 

@@ -75,8 +75,12 @@ pub trait Estimator: Send + Sync + std::fmt::Debug {
     /// # Errors
     /// What does not fit, and what would.
     fn check(&self, time_points: usize, settings: &TrainSettings) -> Result<()>;
-    /// Parameters of the model for series of `time_points` (for plans and `EXPLAIN`).
-    fn parameters(&self, time_points: usize) -> usize;
+    /// Parameters of the model for series of `time_points` (for plans and `EXPLAIN`); 0: known when features and targets
+    /// are.
+    fn parameters(&self, time_points: usize) -> usize {
+        let _ = time_points;
+        0
+    }
     /// The functions that a model for series of `time_points` will have, so that a plan can be checked before
     /// the model is trained; none: not known before.
     fn functions(&self, time_points: usize) -> Vec<ModelFunction> {
@@ -87,21 +91,21 @@ pub trait Estimator: Send + Sync + std::fmt::Debug {
     /// ranks; leases and places of the gang say which of them are this rank's.
     ///
     /// # Errors
-    /// Data that do not fit, ranks that are lost, a loss that is not finite.
+    /// Data that do not fit, ranks that are lost, a loss that is not finite; a stage that explains series.
     fn fit(
         &self,
         feed: &mut dyn SeriesFeed,
         validation: Option<&mut dyn SeriesFeed>,
         gang: &mut Gang,
-    ) -> Result<Fitted>;
-    /// Whether the series are explained by features (`FEATURES` in a statement): then [`Self::fit_features`] is called,
-    /// in a gang whose ranks can talk to each other
-    /// ([`communicator`](voxelflow_sync::GradientSync::communicator)).
-    fn explains(&self) -> bool {
-        false
+    ) -> Result<Fitted> {
+        let _ = (feed, validation, gang);
+        Err(other_fit(self.stage(), "it explains series by features: write FEATURES (SELECT …) after ON"))
     }
-    /// Whether series may be fitted that are null or not finite: they come as NaN.
-    fn takes_not_finite(&self) -> bool {
+    /// Whether the series are explained by features (`FEATURES` in a statement): then [`Self::fit_features`] is what such
+    /// a stage has instead of [`Self::fit`], in a gang whose ranks can talk to each other
+    /// ([`communicator`](voxelflow_sync::GradientSync::communicator)). Series that are null or not finite come to it as
+    /// NaN: each is a target of its own, and says nothing to the others.
+    fn explains(&self) -> bool {
         false
     }
     /// Whether it can be fitted to these samples; called before ranks are asked for.
@@ -142,11 +146,13 @@ pub trait Estimator: Send + Sync + std::fmt::Debug {
         gang: &mut Gang,
     ) -> Result<Fitted> {
         let _ = (train, validation, gang);
-        Err(Error::Data {
-            what: self.stage().into(),
-            reason: "it learns from series, not from features".into(),
-        })
+        Err(other_fit(self.stage(), "it learns from series, not from features"))
     }
+}
+
+/// The error of the one of both fits that a stage does not have.
+fn other_fit(stage: &str, reason: &str) -> Error {
+    Error::Data { what: stage.into(), reason: reason.into() }
 }
 
 /// A kind of stage: makes estimators from options and reads fitted models back.

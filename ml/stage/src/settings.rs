@@ -2,6 +2,7 @@
 
 use crate::{Error, Result};
 use serde::{Deserialize, Serialize};
+use std::str::FromStr;
 use voxelflow_sync::{Consistency, SyncSettings};
 
 /// How a stage is trained.
@@ -65,15 +66,22 @@ pub enum Placement {
 }
 
 impl Placement {
-    /// `cpu`; `cuda:0`, `cuda:1` and so on, or `cuda` for the first; `cuda:0,1` for several cards at once. Whether such
-    /// cards are there is known only on the machine of a rank, when it starts.
+    /// What the setting `device` says. Whether such cards are there is known only on the machine of a rank, when it starts.
     ///
     /// # Errors
     /// Another name, or a card that is named twice.
     pub fn of(device: &str) -> Result<Self> {
-        let refused = |reason: String| {
-            Err(Error::OptionValue { what: "TRAIN".into(), option: "device".into(), reason })
-        };
+        let refused = |reason| Error::OptionValue { what: "TRAIN".into(), option: "device".into(), reason };
+        device.parse().map_err(refused)
+    }
+}
+
+/// `cpu`; `cuda:0`, `cuda:1` and so on, or `cuda` for the first; `cuda:0,1` for several cards at once.
+impl FromStr for Placement {
+    /// What is wrong with the name, and what would be right.
+    type Err = String;
+
+    fn from_str(device: &str) -> Result<Self, String> {
         let cards = match device.split_once(':') {
             None if device == "cpu" => return Ok(Self::Cpu),
             None if device == "cuda" => Some(vec![0]),
@@ -81,14 +89,14 @@ impl Placement {
             _ => None,
         };
         let Some(cards) = cards else {
-            return refused(format!(
+            return Err(format!(
                 "`{device}` is not a device; the devices are: cpu, and NVIDIA's cards: cuda:0, cuda:1, …, or cuda:0,1 \
                  for both"
             ));
         };
         let twice = cards.iter().enumerate().find(|(i, card)| cards[..*i].contains(card));
         match twice {
-            Some((_, card)) => refused(format!("`{device}` names cuda:{card} twice; name every card once")),
+            Some((_, card)) => Err(format!("`{device}` names cuda:{card} twice; name every card once")),
             None => Ok(Self::Cards(cards)),
         }
     }

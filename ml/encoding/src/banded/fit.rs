@@ -6,8 +6,8 @@ use crate::{
     delays::{self, delayed},
     held_out::HeldOut,
     message::{Number, pack, unpack},
-    options::of_ridge,
-    report::{RankReport, cpu_seconds, write_report},
+    options::{of_ridge, written},
+    report::{FitReport, RankReport, cpu_seconds},
     targets::Share,
     tensor_file::TensorFile,
     totals::Totals,
@@ -27,16 +27,7 @@ use voxelflow_sync::{Communicator, CommunicatorExt, Rank, ReduceOp, Start, equal
 
 /// What was chosen, for people.
 #[derive(Debug, Serialize)]
-struct FitReport<'a> {
-    /// Names of the columns of the coefficients.
-    features: Vec<String>,
-    n_samples: usize,
-    /// Of each run.
-    run_samples: Vec<usize>,
-    n_features: usize,
-    n_targets: usize,
-    /// Targets that are constant or not finite.
-    unfit: u64,
+struct Chosen<'a> {
     /// Names of the bands, in their order, and the columns of each.
     bands: &'a [String],
     band_sizes: &'a [usize],
@@ -45,7 +36,6 @@ struct FitReport<'a> {
     alphas: &'a [f64],
     /// Of each of the weights with the best penalty, over the targets that can be fitted.
     mean_scores: &'a [f64],
-    ranks: Vec<RankReport>,
 }
 
 /// Fits as one rank of the gang.
@@ -66,7 +56,7 @@ pub(super) fn fit<T: Number>(
         reason: "the gang has no folder for the model".into(),
     })?;
     if validation.is_none() {
-        options.ridge.untested()?;
+        options.encoding.untested()?;
     }
     let rows = train.series.rows();
     // The ranks meet; there are no parameters to agree on.
@@ -78,7 +68,7 @@ pub(super) fn fit<T: Number>(
     }
 
     let Explained { series, features, samples } = train;
-    let (bands, delays) = (options.bands(samples)?, &options.ridge.delays);
+    let (bands, delays) = (options.bands(samples)?, &options.encoding.delays);
     let x = bands.arranged(&delayed::<T>(features, samples, delays)?, delays.len());
     let solver = options.settings(samples, settings.seed)?;
     let (sizes, gammas, block) = (solver.bands.clone(), solver.gammas.clone(), solver.block);
@@ -123,7 +113,7 @@ pub(super) fn fit<T: Number>(
             let x = delayed::<T>(explained.features, explained.samples, delays)?;
             let x = bands.arranged(&x, delays.len());
             let parts = bands.names.iter().cloned().zip(sizes.clone()).collect();
-            Some(HeldOut::of(explained, x, &options.ridge, settings.seed)?.with_bands(parts))
+            Some(HeldOut::of(explained, x, &options.encoding, settings.seed)?.with_bands(parts))
         }
         None => None,
     };
@@ -150,12 +140,12 @@ pub(super) fn fit<T: Number>(
     };
     let ranks = report.gathered(c)?;
     let best = chosen.mean_scores.iter().copied().fold(f64::NEG_INFINITY, f64::max);
-    let epoch = totals.epoch(options.ridge.scoring, best, rows, validated, clock);
+    let epoch = totals.epoch(options.encoding.scoring, best, rows, validated, clock);
     let per_rank = shares.iter().map(|share| (share.len() * samples.runs.len()) as u64).collect();
-    let history = totals.history(options.ridge.scoring, epoch, samples.targets(), per_rank);
+    let history = totals.history(options.encoding.scoring, epoch, samples.targets(), per_rank);
     if rank == 0 {
-        let names = delays::names(&samples.features, &options.ridge.delays);
-        let order = bands.order(options.ridge.delays.len());
+        let names = delays::names(&samples.features, &options.encoding.delays);
+        let order = bands.order(options.encoding.delays.len());
         let report = FitReport {
             features: order.into_iter().map(|column| names[column].clone()).collect(),
             n_samples,
@@ -163,19 +153,21 @@ pub(super) fn fit<T: Number>(
             n_features,
             n_targets: samples.targets(),
             unfit: totals.unfit as u64,
-            bands: &bands.names,
-            band_sizes: &sizes,
-            gammas: &gammas,
-            alphas: &options.ridge.alphas,
-            mean_scores: &chosen.mean_scores,
+            chosen: Chosen {
+                bands: &bands.names,
+                band_sizes: &sizes,
+                gammas: &gammas,
+                alphas: &options.encoding.alphas,
+                mean_scores: &chosen.mean_scores,
+            },
             ranks,
         };
-        write_report(&folder, &report)?;
+        report.write(&folder)?;
         if let Some(progress) = progress {
             progress.epoch(&epoch);
         }
     }
-    Ok(Fitted { model: Box::new(FittedEncoding { stage: STAGE, options: options.written(), file }), history })
+    Ok(Fitted { model: Box::new(FittedEncoding { stage: STAGE, options: written(options), file }), history })
 }
 
 /// Decompositions dealt out to ranks, and sums over them.

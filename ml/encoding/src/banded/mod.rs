@@ -19,8 +19,7 @@ pub use options::BandedOptions;
 use crate::{FittedEncoding, options::Precision};
 use std::path::Path;
 use voxelflow_stage::{
-    Error, Estimator, Explained, Fitted, Gang, Model, Options, Result, Samples, SeriesFeed, StageKind,
-    TrainSettings,
+    Error, Estimator, Explained, Fitted, Gang, Model, Options, Result, Samples, StageKind, TrainSettings,
 };
 
 /// Name of the stage.
@@ -59,32 +58,13 @@ impl Estimator for BandedRidgeCvEstimator {
         Ok(())
     }
 
-    /// Known when features and targets are.
-    fn parameters(&self, _time_points: usize) -> usize {
-        0
-    }
-
-    fn fit(
-        &self,
-        _feed: &mut dyn SeriesFeed,
-        _validation: Option<&mut dyn SeriesFeed>,
-        _gang: &mut Gang,
-    ) -> Result<Fitted> {
-        let reason = "it needs features: write FEATURES (SELECT …) after ON".into();
-        Err(Error::Data { what: STAGE.into(), reason })
-    }
-
     fn explains(&self) -> bool {
-        true
-    }
-
-    fn takes_not_finite(&self) -> bool {
         true
     }
 
     fn check_samples(&self, samples: &Samples) -> Result<()> {
         self.options.bands(samples)?;
-        self.options.ridge.check_samples(samples).map_err(named)
+        self.options.encoding.check_samples(samples).map_err(named)
     }
 
     fn fit_features(
@@ -93,7 +73,7 @@ impl Estimator for BandedRidgeCvEstimator {
         validation: Option<Explained<'_>>,
         gang: &mut Gang,
     ) -> Result<Fitted> {
-        let fitted = match self.options.ridge.precision {
+        let fitted = match self.options.encoding.precision {
             Precision::F32 => fit::fit::<f32>(&self.options, train, validation, gang),
             Precision::F64 => fit::fit::<f64>(&self.options, train, validation, gang),
         };

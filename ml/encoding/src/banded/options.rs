@@ -1,10 +1,9 @@
-//! Options of `banded_ridge_cv`: those of `ridge_cv`, and how weights of bands are searched, with the names of
+//! Options of `banded_ridge_cv`: those of every stage, and how weights of bands are searched, with the names of
 //! himalaya's `GroupRidgeCV` and its random search.
 
 use super::{STAGE, bands::Bands, bands::Patterns, named};
 use crate::options::{CvChoice, EncodingOptions, of_ridge, with_scoring};
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
 use voxelflow_ridge::{BandedSettings, CrossValidation, dirichlet};
 use voxelflow_stage::{Error, Options, Result, Samples, parse_options};
 
@@ -20,9 +19,9 @@ pub struct BandedOptions {
     pub concentration: Vec<f64>,
     /// The weights themselves, instead of such that are drawn: `[n_gammas][n_bands]`, bands in the order of their names.
     pub gammas: Vec<Vec<f64>>,
-    /// Those of `ridge_cv`; `alpha_per_target` is on here, and `cv => 'loo'` is not had.
+    /// Those of every stage; `alpha_per_target` is on here, and `cv => 'loo'` is not had.
     #[serde(flatten)]
-    pub ridge: EncodingOptions,
+    pub encoding: EncodingOptions,
 }
 
 impl Default for BandedOptions {
@@ -32,7 +31,7 @@ impl Default for BandedOptions {
             n_iter: 100,
             concentration: vec![0.1, 1.0],
             gammas: Vec::new(),
-            ridge: EncodingOptions { alpha_per_target: true, ..EncodingOptions::default() },
+            encoding: EncodingOptions { alpha_per_target: true, ..EncodingOptions::default() },
         }
     }
 }
@@ -47,13 +46,10 @@ impl BandedOptions {
     /// # Errors
     /// An unknown name, a value out of range.
     pub fn from_options(options: &Options) -> Result<Self> {
-        let mut own: Self = parse_options(STAGE, &with_scoring(options).map_err(named)?)?;
-        own.ridge = own.ridge.checked().map_err(named)?;
-        if own.ridge.choice().map_err(named)? == CvChoice::LeaveOneOut {
+        let own: Self = parse_options(STAGE, &with_scoring(options).map_err(named)?)?;
+        own.encoding.check().map_err(named)?;
+        if own.encoding.choice().map_err(named)? == CvChoice::LeaveOneOut {
             return Err(refused("cv", "is 'run' or a number of folds from 2 on, not 'loo'"));
-        }
-        if own.ridge.baseline.is_some() {
-            return Err(refused("baseline", "is of ridge_cv only; leave it out"));
         }
         if own.bands.is_empty() {
             let reason =
@@ -101,15 +97,7 @@ impl BandedOptions {
     pub fn columns(&self) -> Vec<String> {
         let names: Vec<String> = self.bands.keys().cloned().collect();
         let own = ["intercept", "alpha", "gamma", "score"].map(str::to_owned);
-        own.into_iter().chain(crate::held_out::columns(&names, self.ridge.permutations > 0)).collect()
-    }
-
-    /// As they are written.
-    pub fn written(&self) -> Options {
-        match serde_json::to_value(self) {
-            Ok(Value::Object(options)) => options,
-            _ => Options::new(),
-        }
+        own.into_iter().chain(crate::held_out::columns(&names, self.encoding.permutations > 0)).collect()
     }
 
     fn drawn(&self, seed: u64) -> Result<Vec<Vec<f64>>> {
@@ -124,11 +112,11 @@ impl BandedOptions {
     /// # Errors
     /// Folds that the samples do not allow, features of no band or of two.
     pub fn settings(&self, samples: &Samples, seed: u64) -> Result<BandedSettings> {
-        let ridge = self.ridge.settings(samples).map_err(named)?;
+        let ridge = self.encoding.settings(samples).map_err(named)?;
         let CrossValidation::Folds(folds) = ridge.cv else {
             return Err(refused("cv", "is 'run' or a number of folds"));
         };
-        let bands = self.bands(samples)?.sizes(self.ridge.delays.len());
+        let bands = self.bands(samples)?.sizes(self.encoding.delays.len());
         Ok(BandedSettings {
             alphas: ridge.alphas,
             score: ridge.score,
@@ -143,7 +131,8 @@ impl BandedOptions {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use serde_json::json;
+    use crate::options::written;
+    use serde_json::{Value, json};
 
     fn options(value: Value) -> Result<BandedOptions> {
         BandedOptions::from_options(value.as_object().unwrap())
@@ -153,8 +142,8 @@ mod tests {
     fn names_and_values_are_read_or_named() {
         let given = json!({"bands": {"a": "x", "b": ["y", "z"]}, "n_iter": 7, "alphas": [1, 10], "cv": 5, "score": "pearson"});
         let read = options(given).unwrap();
-        assert_eq!((read.n_iter, read.ridge.alphas.as_slice()), (7, &[1.0, 10.0][..]));
-        assert!(read.ridge.alpha_per_target);
+        assert_eq!((read.n_iter, read.encoding.alphas.as_slice()), (7, &[1.0, 10.0][..]));
+        assert!(read.encoding.alpha_per_target);
         assert_eq!(read.drawn(3).unwrap().len(), 7);
         let two = json!({"a": "x", "b": "y"});
         for (wrong, says) in [
@@ -169,16 +158,18 @@ mod tests {
             (json!({"bands": {"a b": "x"}}), "letters, digits and _"),
             (json!({"bands": {"normalized": "x"}}), "another column is called r_normalized"),
             (json!({"bands": "x"}), "bands"),
+            (json!({"bands": two, "baseline": "mor"}), "unknown option `baseline`"),
         ] {
             let error = options(wrong).unwrap_err();
             let text = error.to_string();
             assert!(error.is_input() && text.contains(says) && text.contains(STAGE), "{text}");
+            assert!(!text.contains("options are") || !text.contains("baseline,"), "{text}");
         }
     }
 
     #[test]
     fn what_is_written_is_read_again() {
         let read = options(json!({"bands": {"a": "x", "b": "y"}, "delays": [1, 2]})).unwrap();
-        assert_eq!(BandedOptions::from_options(&read.written()).unwrap(), read);
+        assert_eq!(BandedOptions::from_options(&written(&read)).unwrap(), read);
     }
 }

@@ -202,7 +202,7 @@ async fn train_on(
     }
     let spool = SpoolFolder::create(&spool_parent(&job, context)?, &spool_name(&job), context)?;
     claim.note(|record| record.spool = Some(spool.location().to_owned()))?;
-    let not_finite = job.estimator.takes_not_finite();
+    let not_finite = job.estimator.explains();
     let rows = Spool::fill(train, (TRAIN, not_finite), &spool, context).await?;
     let validation_plan = validation;
     let validation = match validation {
