@@ -32,8 +32,10 @@ enum Form<T> {
 pub(super) struct FoldTargets<T> {
     /// `XᵀY` of the training samples, or their Y, about their means.
     pub statistic: Mat<T>,
-    /// Held targets about the means of the training samples.
+    /// Held targets about the means of the training samples, beside which predictions of a huge penalty are lost.
     pub held: Mat<T>,
+    /// Of each of these, what its values and their squares sum to.
+    pub sums: Vec<(f64, f64)>,
 }
 
 fn rows<T: Scalar>(x: MatRef<'_, T>, at: &[usize]) -> Mat<T> {
@@ -128,6 +130,8 @@ impl<T: Scalar> BandedFold<T> {
             }
             _ => about(&rows(y, &self.train), self.train.len()),
         };
-        FoldTargets { statistic, held }
+        let add = |(y, yy): (f64, f64), value: &T| (y + value.wide(), yy + value.wide() * value.wide());
+        let sums = held.col_iter().map(|column| column.iter().fold((0.0, 0.0), add)).collect();
+        FoldTargets { statistic, held, sums }
     }
 }

@@ -5,14 +5,14 @@
 //!                      │
 //!   γ, some at a time ─┴─► D·G·D = VΛVᵀ of every fold, D = diag(√γ of the feature's band)
 //!                                      │
-//!   Y, block by block ─► XᵀY of folds ─┴─► Ŷ of the held samples for every α ─► scores ─► γ and α of each target
+//!   Y, block by block ─► XᵀY of folds ─┴─► sums of Ŷ of the held samples, all α at once ─► scores ─► γ and α
 //! ```
 //! A ridge fit of features scaled by √γ is a fit with a penalty α/γ for each band (Dupré la Tour et al. 2022, "Feature-space
 //! selection with banded ridge regression"). The weights γ are drawn from Dirichlet distributions and all are tried, as in
 //! himalaya's `GroupRidgeCV(solver="random_search")`, whose numbers these are for equal γ.
 //!
 //! No γ passes over the samples of X: scaling a Gram matrix costs p². What dominates is, for each γ, an
-//! eigendecomposition a fold (about 10 p³) and 2·n·p multiplications for each α and target. Y is read once for
+//! eigendecomposition a fold (about 10 p³) and, for each target, two products of p² a fold, whatever the number of α. Y is read once for
 //! [`BandedSettings::gammas_at_once`] weights and once to fit.
 
 mod dirichlet;
@@ -20,6 +20,7 @@ mod fit;
 mod fold;
 mod search;
 mod split;
+mod sums;
 mod together;
 
 pub use dirichlet::dirichlet;

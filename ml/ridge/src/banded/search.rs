@@ -1,14 +1,13 @@
 //! All weights and penalties against all targets.
 
 use super::fold::{BandedFold, FoldTargets};
+use super::sums::WeightedFold;
 use super::{Alone, BandedSettings, Part, Together};
 use crate::folds::cross;
-use crate::score::Sums;
-use crate::spectrum::{Spectrum, add_square, centred, gram, mirror, product, widened};
+use crate::spectrum::{Spectrum, add_square, centred, gram, mirror, widened};
 use crate::targets::{TargetBlock, blocks, check_samples};
 use crate::{Decomposition, Error, Result, Scalar, Targets};
 use faer::{Mat, MatRef};
-use rayon::prelude::*;
 
 /// Features in bands, ready for targets.
 pub struct BandedRidgeCv<T> {
@@ -102,21 +101,24 @@ impl<T: Scalar> BandedRidgeCv<T> {
             scores: vec![f64::NEG_INFINITY; count],
         };
         let (mut unfit, mut mean_scores) = (Vec::<usize>::new(), Vec::new());
+        let (mut block, mut scratch) = (TargetBlock::empty(), Mat::new());
         for gammas in blocks(settings.gammas.len(), settings.gammas_at_once) {
             let folds = |gamma| (0..self.folds.len()).map(move |fold| Part { gamma, fold: Some(fold) });
-            let weighted = together.decompose(self, &gammas.clone().flat_map(folds).collect::<Vec<_>>())?;
+            let found = together.decompose(self, &gammas.clone().flat_map(folds).collect::<Vec<_>>())?;
+            let weighted: Vec<WeightedFold<T>> =
+                found.into_iter().map(|of| WeightedFold::new(of, &settings.alphas)).collect();
             unfit.clear();
             // One penalty for all is known once all targets have been seen: scores are kept until then.
             let mut scores: Vec<Vec<Vec<f64>>> = vec![vec![Vec::new(); settings.alphas.len()]; gammas.len()];
             let mut sums = vec![0.0; gammas.len()];
             for range in blocks(count, settings.block) {
-                let block = TargetBlock::read(targets, range.clone())?;
+                block.refill(targets, std::slice::from_ref(&range))?;
                 unfit.extend(
                     range.clone().zip(&block.squares).filter(|(_, s)| **s == 0.0).map(|(target, _)| target),
                 );
                 let parts = self.parts(&block);
                 for (at, folds) in weighted.chunks(self.folds.len()).enumerate() {
-                    let own = self.scores(folds, &parts, block.values.ncols());
+                    let own = self.scores(folds, &parts, &mut scratch);
                     if settings.alpha_per_target {
                         sums[at] +=
                             best.update(gammas.start + at, range.start, &own, settings, None, &block.squares);
@@ -178,26 +180,16 @@ impl<T: Scalar> BandedRidgeCv<T> {
     }
 
     /// Mean scores over folds, `[n_alphas][n_targets]`, under one γ.
-    fn scores(&self, folds: &[Decomposition<T>], parts: &[FoldTargets<T>], count: usize) -> Vec<Vec<f64>> {
-        let settings = &self.settings;
-        let mut mean = vec![vec![0.0; count]; settings.alphas.len()];
-        for (fold, part) in folds.iter().zip(parts) {
-            let m = product(fold.spectrum.basis.transpose(), part.statistic.as_ref());
-            for (alpha, mean) in settings.alphas.iter().zip(&mut mean) {
-                // The smaller side is shrunk: held samples are fewer than targets.
-                let (shrink, z) = (fold.spectrum.shrink(*alpha), &fold.z);
-                let left: Mat<T> =
-                    Mat::from_fn(z.nrows(), z.ncols(), |i, j| T::of(z[(i, j)].wide() * shrink[j]));
-                let predicted = product(left.as_ref(), m.as_ref());
-                mean.par_iter_mut().enumerate().for_each(|(target, mean)| {
-                    let mut sums = Sums::default();
-                    let pairs = part.held.col(target).iter().zip(predicted.col(target).iter());
-                    pairs.for_each(|(y, p)| sums.add(y.wide(), p.wide()));
-                    *mean += sums.score(settings.score) / folds.len() as f64;
-                });
-            }
-        }
-        mean
+    fn scores(
+        &self,
+        folds: &[WeightedFold<T>],
+        parts: &[FoldTargets<T>],
+        scratch: &mut Mat<f64>,
+    ) -> Vec<Vec<f64>> {
+        let own = folds.iter().zip(parts).map(|(fold, part)| fold.scores(part, self.settings.score, scratch));
+        let Some(sum) = own.reduce(|sum, own| sum + own) else { return Vec::new() };
+        let mean = |alpha| sum.col(alpha).iter().map(|sum| sum / folds.len() as f64).collect();
+        (0..sum.ncols()).map(mean).collect()
     }
 }
 
