@@ -1,6 +1,6 @@
 //! Example 03: categories of things explain the voxels of ventral temporal cortex, in runs that no fit has seen.
 
-use crate::program::{Ended, larger_data, root, voxelflow};
+use crate::program::{Ended, larger_data, program, root, voxelflow};
 use std::{path::Path, process::Command};
 use voxelflow_formats::NiftiReader;
 
@@ -35,6 +35,13 @@ fn what_was_seen_predicts_voxels_in_runs_that_were_held_out() {
         r.iter().copied().fold(f32::MIN, f32::max)
     );
     assert!(strong >= 20, "{strong}");
+
+    let driver = out.path().join("driver");
+    let ended = program("03_encoding").env("VOXELFLOW_OUT", &driver).output().unwrap();
+    Ended::from(ended).expect_code(0);
+    let by_program = map(&driver, "r.nii.gz");
+    assert!(r.iter().zip(&by_program).all(|(a, b)| (a - b).abs() < 1e-5 || a.is_nan() && b.is_nan()));
+
     let page = std::fs::read_to_string(out.path().join("report.html")).unwrap();
     for shown in ["categories", "ridge_cv", "maps/r.nii.gz"] {
         assert!(page.contains(shown), "{shown} is missing in the report");
