@@ -159,6 +159,7 @@ impl FitPlan {
             alphas: alphas as f64,
             folds: self.folds,
             without_predictions: shared && self.folds == 0,
+            wide: 8.0 / of.precision.bytes() as f64,
         };
         let shares = costs.shares(of.n_targets, self.ranks);
         shares.into_iter().map(|share| share.len()).collect()

@@ -3,12 +3,13 @@
 //! Costs are multiply-adds of matrix products; an eigendecomposition counts as that many products of its size as it
 //! takes the time of.
 
+use crate::message::Number;
 use std::ops::Range;
 use voxelflow_ridge::Prepared;
-use voxelflow_ridge::Scalar;
 
-/// Multiply-adds of an eigendecomposition of a matrix of m rows, in m³: much of it is no matrix product.
-const EIGEN: f64 = 20.0;
+/// Multiply-adds in f64 that take as long as an eigendecomposition of a matrix of m rows, in m³: much of it is no matrix
+/// product.
+const EIGEN: f64 = 10.0;
 
 /// What a fit costs.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -22,20 +23,22 @@ pub(crate) struct Costs {
     pub folds: usize,
     /// Leave-one-out with one penalty for all targets, without predictions.
     pub without_predictions: bool,
+    /// How many multiply-adds of the fit's own type take as long as one in f64.
+    pub wide: f64,
 }
 
 impl Costs {
-    pub fn of<T: Scalar>(prepared: &Prepared<T>, alphas: usize, without_predictions: bool) -> Self {
+    pub fn of<T: Number>(prepared: &Prepared<T>, alphas: usize, without_predictions: bool) -> Self {
         let [n, p] = prepared.shape();
         let folds = prepared.decompositions() - 1;
         let (n, p, alphas) = (n as f64, p as f64, alphas as f64);
-        Self { n, p, v: n.min(p), alphas, folds, without_predictions }
+        Self { n, p, v: n.min(p), alphas, folds, without_predictions, wide: 8.0 / T::BYTES as f64 }
     }
 
     fn decomposition(&self, number: usize) -> f64 {
         let (k, wide) =
             (self.folds.max(1) as f64, if self.n < self.p { self.n * self.n * self.p } else { 0.0 });
-        let eigen = EIGEN * self.v.powi(3) + wide;
+        let eigen = EIGEN * self.wide * self.v.powi(3) + wide;
         match (number, self.folds) {
             (0, 0) => eigen + self.n * self.p * self.v,
             (0, _) => eigen,
@@ -44,14 +47,14 @@ impl Costs {
         }
     }
 
-    /// Of a target that is read once; products in f64 where others may be in f32 count twice.
+    /// Of a target that is read once.
     fn target(&self) -> f64 {
         let Self { n, p, v, alphas, .. } = *self;
         let fit = p * v;
         fit + match (self.folds, self.without_predictions) {
             (0, true) => 2.0 * n * v + v * v / 2.0,
             (0, false) => (1.0 + alphas) * n * v,
-            (k, _) => 2.0 * n * p + p * v + n * v + k as f64 * (p * v + 2.0 * v * v),
+            (k, _) => 2.0 * n * p + p * v + n * v + k as f64 * (p * v + self.wide * v * v),
         }
     }
 
@@ -105,7 +108,7 @@ mod tests {
 
     #[test]
     fn shares_tile_the_targets() {
-        let costs = Costs { n: 800.0, p: 200.0, v: 200.0, alphas: 11.0, folds: 0, without_predictions: true };
+        let costs = Costs { n: 800.0, p: 200.0, v: 200.0, alphas: 11.0, folds: 0, without_predictions: true, wide: 2.0 };
         for (targets, world) in [(20_000, 4), (3, 4), (1, 1), (0, 2)] {
             let shares = costs.shares(targets, world);
             assert_eq!(shares.len(), world);
