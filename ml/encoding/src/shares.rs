@@ -108,7 +108,15 @@ mod tests {
 
     #[test]
     fn shares_tile_the_targets() {
-        let costs = Costs { n: 800.0, p: 200.0, v: 200.0, alphas: 11.0, folds: 0, without_predictions: true, wide: 2.0 };
+        let costs = Costs {
+            n: 800.0,
+            p: 200.0,
+            v: 200.0,
+            alphas: 11.0,
+            folds: 0,
+            without_predictions: true,
+            wide: 2.0,
+        };
         for (targets, world) in [(20_000, 4), (3, 4), (1, 1), (0, 2)] {
             let shares = costs.shares(targets, world);
             assert_eq!(shares.len(), world);

@@ -70,14 +70,20 @@ fn matrix<T: Scalar>(rows: usize, columns: usize) -> Mat<T> {
     })
 }
 
+/// Of `Aᵀ · B`.
+fn product_rate<T: Scalar>(clock: Clock<'_>) -> f64 {
+    let (long, small) = (matrix::<T>(500, 2000), matrix::<T>(500, 500));
+    let seconds = least(clock, 3, || {
+        black_box(product(long.transpose(), small.as_ref()));
+    });
+    2.0 * 2000.0 * 500.0 * 500.0 / seconds
+}
+
 impl ProductRates {
     fn measure<T: Scalar>(clock: Clock<'_>) -> Self {
-        let (long, small) = (matrix::<T>(500, 2000), matrix::<T>(500, 500));
+        let long = matrix::<T>(500, 2000);
         let one = T::of(1.0);
         let operations = 2000.0 * 500.0 * 500.0;
-        let of_product = least(clock, 3, || {
-            black_box(product(long.transpose(), small.as_ref()));
-        });
         let mut c = Mat::zeros(500, 500);
         let other = matrix::<T>(500, 2000);
         let of_outer = least(clock, 3, || {
@@ -85,7 +91,7 @@ impl ProductRates {
         });
         let of_square = least(clock, 3, || add_square(&mut c, long.as_ref()));
         Self {
-            product: 2.0 * operations / of_product,
+            product: product_rate::<T>(clock),
             outer: 2.0 * operations / of_outer,
             square: operations / of_square,
         }
@@ -96,25 +102,21 @@ impl Rates {
     /// About those of this machine, after some hundredths of a second: the rates of another one, as much faster or slower
     /// as a product is here. Says whether a fit takes so long that [`Rates::measure`] is worth its second.
     pub fn about() -> Self {
-        let factor = matrix::<f64>(500, 500);
         let begin = Instant::now();
-        let of_product = least(&|| begin.elapsed().as_secs_f64(), 3, || {
-            black_box(product(factor.as_ref(), factor.as_ref()));
-        });
-        // One of two cores of a server of 2023.
-        let other = Self {
-            gram: 1.1e10,
-            f32: ProductRates { product: 6.0e10, outer: 6.0e10, square: 2.4e10 },
-            f64: ProductRates { product: 3.0e10, outer: 3.0e10, square: 1.2e10 },
-            eigen: vec![(200, 0.01), (500, 0.1), (1000, 0.6)],
-            pass: 5e8,
-            centre: 3e8,
-            score: 4e8,
-            fresh: 1e9,
+        let here = product_rate::<f64>(&|| begin.elapsed().as_secs_f64());
+        // Two cores of a server of 2023.
+        let there = Self {
+            gram: 3.0e10,
+            f32: ProductRates { product: 2.2e11, outer: 2.2e11, square: 1.8e11 },
+            f64: ProductRates { product: 1.1e11, outer: 1.1e11, square: 9.5e10 },
+            eigen: vec![(200, 0.006), (500, 0.048), (1000, 0.24)],
+            pass: 3e8,
+            centre: 3.8e8,
+            score: 1.1e9,
+            fresh: 1.9e9,
         };
-        let here = 2.0 * 500_f64.powi(3) / of_product;
-        let factor = here / other.f64.product;
-        other.times(factor)
+        let factor = here / there.f64.product;
+        there.times(factor)
     }
 
     fn times(self, factor: f64) -> Self {
