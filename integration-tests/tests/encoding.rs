@@ -264,7 +264,7 @@ fn a_fit_is_planned_and_one_that_does_not_fit_is_refused() {
     assert!(!plan.contains("parameters="), "{plan}");
 }
 
-/// A card serves one penalty for all targets by leave-one-out, in one rank; what it does not serve is told with what to
+/// A card serves leave-one-out with one penalty for all targets, and one rank; what it does not serve is told with what to
 /// write instead, before it is asked.
 #[test]
 fn what_a_card_does_not_serve_is_refused() {
@@ -272,14 +272,15 @@ fn what_a_card_does_not_serve_is_refused() {
     let file = study.folder.path().join("enc.vf");
     let text = fs::read_to_string(&file).unwrap().replace("$ranks", "$ranks, device => 'cuda:97'");
     for (from, to, ranks, says) in [
-        ("'loo'", "'run'", 1, "is 'loo' with device => 'cuda:97'"),
-        ("'loo'", "'loo', alpha_per_target => true", 1, "is false with device => 'cuda:97'"),
-        ("'loo'", "'loo', scoring => 'pearson'", 1, "is 'r2' or 'neg_mean_squared_error' with device"),
+        ("'loo'", "'loo', alpha_per_target => true", 1, "is false with cv => 'loo' and device => 'cuda:97'"),
+        ("'loo'", "'loo', scoring => 'pearson'", 1, "is 'r2' or 'neg_mean_squared_error' with cv => 'loo'"),
+        ("'loo'", "'run', baseline => 'mor'", 1, "is not given with device => 'cuda:97'"),
         ("'loo'", "'loo'", 2, "is 1 with device => 'cuda:97', not 2"),
         ("cuda:97", "cuda:97,98", 1, "is one card for ridge_cv, not 'cuda:97,98'"),
         ("cuda:97", "tpu", 1, "`tpu` is not a device"),
         // No machine has so many, and most that test this have none.
         ("'loo'", "'loo'", 1, "device => 'cpu'"),
+        ("'loo'", "'run', alpha_per_target => true, scoring => 'pearson'", 1, "device => 'cpu'"),
     ] {
         fs::write(&file, text.replace(from, to)).unwrap();
         let ended = voxelflow(study.arguments("card", ranks, &[])).expect_code(2);

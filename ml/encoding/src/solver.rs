@@ -10,8 +10,8 @@ use faer::MatRef;
 use std::{sync::Arc, time::Instant};
 use voxelflow_cuda::{Card, regression::HostNumber};
 use voxelflow_ridge::{
-    CardRates, Coefficients, Result as RidgeResult, RidgeCv, RidgeFit, RidgeSettings, Score, StreamShape,
-    StreamedRidge,
+    CardRates, Coefficients, FoldSizes, Result as RidgeResult, RidgeCv, RidgeFit, RidgeSettings, Score, Step,
+    StreamShape, StreamedRidge,
 };
 use voxelflow_stage::{Error, Explained, Needs, Result, Samples, TrainSettings};
 
@@ -42,7 +42,14 @@ impl<T: Number> Solver<'_, T> {
     ) -> RidgeResult<()> {
         match self {
             Self::Cores(ridge) => ridge.fit(fit, targets, take),
-            Self::Streamed(ridge) => ridge.fit(fit, targets, None, take).map(drop),
+            Self::Streamed(ridge) => {
+                ridge.fit(fit, targets, None, take)?;
+                let of = |step: &Step| {
+                    format!("{} {:.2} s, {:.2} of them waiting", step.name, step.seconds, step.waiting)
+                };
+                log::info!("{}", ridge.steps().iter().map(of).collect::<Vec<_>>().join("; "));
+                Ok(())
+            }
         }
     }
 }
@@ -60,14 +67,21 @@ pub(crate) fn check_stream(
     let refuse = |what: &str, option: &str, reason: String| {
         Err(Error::OptionValue { what: what.into(), option: option.into(), reason })
     };
+    if baseline.is_some() {
+        let reason = format!("is not given with device => '{device}'; or use device => 'cpu'");
+        return refuse(STAGE, "baseline", reason);
+    }
+    // Leave-one-out of every target by itself needs every prediction.
+    let alone = options.choice()? == CvChoice::LeaveOneOut;
     let needed = [
-        ("cv", "'loo'", options.choice()? == CvChoice::LeaveOneOut),
         ("alpha_per_target", "false", !options.alpha_per_target),
-        ("baseline", "not given", baseline.is_none()),
         ("scoring", "'r2' or 'neg_mean_squared_error'", options.scoring != Score::Pearson),
     ];
-    if let Some((option, value, _)) = needed.iter().find(|(.., given)| !given) {
-        let reason = format!("is {value} with device => '{device}'; or use device => 'cpu'");
+    if let Some((option, value, _)) = needed.iter().find(|(.., given)| alone && !given) {
+        let reason = format!(
+            "is {value} with cv => 'loo' and device => '{device}'; or use cv => 'run', a number of folds, or \
+             device => 'cpu'"
+        );
         return refuse(STAGE, option, reason);
     }
     if settings.ranks != 1 {
@@ -103,6 +117,7 @@ pub(crate) fn on_card<T: Number + HostNumber>(
         n_alphas: options.alphas.len(),
         // They are predicted on the cores, with the coefficients.
         n_held_out: 0,
+        folds: FoldSizes::of(&options.settings(samples)?.cv),
         number_bytes: T::BYTES,
     };
     let mut values = vec![0.0; shape.n_samples * shape.block];

@@ -9,7 +9,9 @@ use crate::{
 };
 use faer::Mat;
 use std::ops::Range;
-use voxelflow_ridge::{Decomposition, Prepared, RidgeCv, RidgeFit, RidgeSettings, Score, StreamedRidge};
+use voxelflow_ridge::{
+    Decomposition, FoldSizes, Prepared, RidgeCv, RidgeFit, RidgeSettings, Score, StreamedRidge,
+};
 use voxelflow_stage::{Result, Samples};
 use voxelflow_sync::{Communicator, CommunicatorExt, Rank, ReduceOp, equal_ranges};
 
@@ -90,12 +92,13 @@ impl<T: Number> Work<T> {
         x: Mat<T>,
         samples: &Samples,
     ) -> Result<Self> {
+        let decompositions = 1 + FoldSizes::of(&settings.cv).count;
         let ridge = (stream.open)(x.as_ref(), settings).map_err(of_ridge)?;
         Ok(Self {
             features: Features::Streamed(Box::new(ridge)),
             share: 0..samples.targets(),
             one_by_one: false,
-            decompositions: 1,
+            decompositions,
             targets_per_rank: vec![samples.targets()],
         })
     }

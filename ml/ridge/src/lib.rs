@@ -46,5 +46,5 @@ pub use null::{NullResult, NullTest, Permuted, Rearrangement, false_discovery, r
 pub use ridge_cv::{Coefficients, CrossValidation, Evidence, RidgeCv, RidgeFit, RidgeSettings};
 pub use scalar::Scalar;
 pub use score::{Score, TargetScores, pearson, predict, r2, target_scores};
-pub use streamed::{CardPlan, CardRates, HeldOut, Step, StreamShape, StreamedRidge};
+pub use streamed::{CardPlan, CardRates, FoldSizes, HeldOut, Step, StreamShape, StreamedRidge};
 pub use targets::Targets;

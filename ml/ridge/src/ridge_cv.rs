@@ -67,10 +67,16 @@ pub struct RidgeCv<T> {
 pub struct Evidence<T> {
     sums: Vec<f64>,
     /// Of each target of the share the score of each penalty; none where leave-one-out needs no predictions.
-    scores: Vec<Vec<f64>>,
-    count: usize,
-    unfit: Vec<usize>,
+    pub(crate) scores: Vec<Vec<f64>>,
+    pub(crate) count: usize,
+    pub(crate) unfit: Vec<usize>,
     kept: Vec<Projected<T>>,
+}
+
+impl<T> Default for Evidence<T> {
+    fn default() -> Self {
+        Self { sums: Vec::new(), scores: Vec::new(), count: 0, unfit: Vec::new(), kept: Vec::new() }
+    }
 }
 
 /// A block of targets in the basis of the features.
@@ -85,6 +91,15 @@ struct Projected<T> {
 }
 
 impl<T> Evidence<T> {
+    /// Takes what the targets behind these say, which count from 0 there; they are read again.
+    pub(crate) fn append(&mut self, next: Self) {
+        self.sums.resize(next.sums.len(), 0.0);
+        self.sums.iter_mut().zip(&next.sums).for_each(|(sum, more)| *sum += more);
+        self.unfit.extend(next.unfit.into_iter().map(|target| self.count + target));
+        self.scores.extend(next.scores);
+        self.count += next.count;
+    }
+
     /// Numbers that add up over shares.
     pub fn sums(&self) -> &[f64] {
         &self.sums
@@ -113,10 +128,10 @@ pub struct RidgeFit<T> {
 }
 
 impl<T> RidgeFit<T> {
-    /// One penalty for `count` targets, which are read again.
-    pub(crate) fn shared(alpha: f64, count: usize, mean_scores: Vec<f64>, unfit: Vec<usize>) -> Self {
-        let alphas = with_nan(vec![alpha; count], &unfit);
-        Self { alphas, mean_scores, best_scores: Vec::new(), unfit, kept: Vec::new() }
+    /// These penalties, for targets that are read again.
+    pub(crate) fn of_alphas(alphas: Vec<f64>) -> Self {
+        let (mean_scores, best_scores, unfit) = (Vec::new(), Vec::new(), Vec::new());
+        Self { alphas, mean_scores, best_scores, unfit, kept: Vec::new() }
     }
 }
 
@@ -287,16 +302,7 @@ impl<T: Scalar> RidgeCv<T> {
 
     /// The penalties of the targets of a share, by the mean scores of all targets.
     pub fn decide(&self, evidence: Evidence<T>, mean_scores: Vec<f64>) -> RidgeFit<T> {
-        let alphas = &self.settings.alphas;
-        let Evidence { scores, count, unfit, kept, .. } = evidence;
-        let shared = best(&mean_scores);
-        let chosen = |own: &Vec<f64>| if self.settings.alpha_per_target { best(own) } else { shared };
-        let at: Vec<usize> =
-            if scores.is_empty() { vec![shared; count] } else { scores.iter().map(chosen).collect() };
-        let best_scores = scores.iter().zip(&at).map(|(own, at)| own[*at]).collect::<Vec<_>>();
-        let best_scores = if scores.is_empty() { best_scores } else { with_nan(best_scores, &unfit) };
-        let chosen = at.iter().map(|at| alphas[*at]).collect();
-        RidgeFit { alphas: with_nan(chosen, &unfit), mean_scores, best_scores, unfit, kept }
+        decided(&self.settings, evidence, mean_scores)
     }
 
     /// Mean scores over folds.
@@ -359,6 +365,23 @@ fn projected<T>(block: &TargetBlock<T>, values: Mat<T>) -> Projected<T> {
     Projected { range: block.range.clone(), means: block.means.clone(), values }
 }
 
+/// The penalties of the targets that the evidence is of, by the mean scores of all targets.
+pub(crate) fn decided<T>(
+    settings: &RidgeSettings,
+    evidence: Evidence<T>,
+    mean_scores: Vec<f64>,
+) -> RidgeFit<T> {
+    let Evidence { scores, count, unfit, kept, .. } = evidence;
+    let shared = best(&mean_scores);
+    let chosen = |own: &Vec<f64>| if settings.alpha_per_target { best(own) } else { shared };
+    let at: Vec<usize> =
+        if scores.is_empty() { vec![shared; count] } else { scores.iter().map(chosen).collect() };
+    let best_scores = scores.iter().zip(&at).map(|(own, at)| own[*at]).collect::<Vec<_>>();
+    let best_scores = if scores.is_empty() { best_scores } else { with_nan(best_scores, &unfit) };
+    let chosen = at.iter().map(|at| settings.alphas[*at]).collect();
+    RidgeFit { alphas: with_nan(chosen, &unfit), mean_scores, best_scores, unfit, kept }
+}
+
 pub(crate) fn validate<T>(x: MatRef<'_, T>, settings: &RidgeSettings) -> Result<()> {
     if x.nrows() < 3 || x.ncols() == 0 {
         let reason =
@@ -381,7 +404,7 @@ pub(crate) fn validate<T>(x: MatRef<'_, T>, settings: &RidgeSettings) -> Result<
 }
 
 /// Position of the largest score, the first of equal ones; NaN is none.
-pub(crate) fn best(scores: &[f64]) -> usize {
+fn best(scores: &[f64]) -> usize {
     let mut at = 0;
     for (i, score) in scores.iter().enumerate() {
         if *score > scores[at] || (scores[at].is_nan() && !score.is_nan()) {
@@ -396,7 +419,7 @@ fn unfit_of<T>(block: &TargetBlock<T>) -> impl Iterator<Item = usize> + '_ {
     block.squares.iter().enumerate().filter(|(_, square)| **square == 0.0).map(move |(j, _)| start + j)
 }
 
-pub(crate) fn with_nan(mut values: Vec<f64>, unfit: &[usize]) -> Vec<f64> {
+fn with_nan(mut values: Vec<f64>, unfit: &[usize]) -> Vec<f64> {
     unfit.iter().for_each(|target| values[*target] = f64::NAN);
     values
 }

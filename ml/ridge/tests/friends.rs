@@ -49,7 +49,7 @@ fn streamed(settings: RidgeSettings) -> Found {
     };
     let correlations = ridge.fit(&fit, &mut targets, Some(held_out), take).unwrap();
     let names: Vec<_> = ridge.steps().iter().map(|step| step.name).collect();
-    assert_eq!(names, ["decomposition", "targets", "errors", "coefficients"]);
+    assert_eq!(names, ["decomposition", "targets", "scores", "coefficients"]);
     assert!(ridge.steps().iter().all(|s| s.waiting >= 0.0 && s.waiting <= s.seconds));
     Found { fit, weights: all.0, intercepts: all.1, correlations }
 }

@@ -70,17 +70,23 @@ impl Matrix {
 
     /// All of it.
     pub fn whole(&self) -> Part<'_> {
-        Part { matrix: self, offset: 0, rows: self.rows, columns: self.columns }
+        self.part(0..self.rows, 0..self.columns)
     }
 
     /// Its columns `range`.
     pub fn of_columns(&self, range: Range<usize>) -> Part<'_> {
-        Part { matrix: self, offset: range.start * self.rows, rows: self.rows, columns: range.len() }
+        self.part(0..self.rows, range)
     }
 
     /// Its rows `range`.
     pub fn of_rows(&self, range: Range<usize>) -> Part<'_> {
-        Part { matrix: self, offset: range.start, rows: range.len(), columns: self.columns }
+        self.part(range, 0..self.columns)
+    }
+
+    /// Some rows of some columns.
+    pub fn part(&self, rows: Range<usize>, columns: Range<usize>) -> Part<'_> {
+        let offset = columns.start * self.rows + rows.start;
+        Part { matrix: self, offset, rows: rows.len(), columns: columns.len() }
     }
 
     /// Waits for the card, and gives its first values.

@@ -1,12 +1,14 @@
-//! What streamed ridge does on a card between its products: one function a kernel of `regression.cu`, and blocks of
-//! targets that are copied while others are worked on.
+//! What streamed ridge does on a card between its products: one function a kernel of `regression.cu` and `folds.cu`, and blocks
+//! of targets that are copied while others are worked on.
 //!
 //! All is on the card's computing stream but copies of blocks, which events order.
 
 mod blocks;
+mod folds;
 mod numbers;
 
 pub use blocks::Blocks;
+pub use folds::{Close, FoldRows, FoldScores, FoldTargets};
 pub use numbers::{Columns, HostNumber, Numbers, PinnedBlock};
 
 use crate::matrix::Matrix;
@@ -18,7 +20,7 @@ use cudarc::{
 use numbers::short;
 use std::{ops::Range, sync::Arc};
 
-const SOURCE: &str = include_str!("regression.cu");
+const SOURCE: &str = concat!(include_str!("regression.cu"), include_str!("folds.cu"));
 /// Threads of a block that goes through a column.
 const COLUMN_THREADS: u32 = 512;
 /// Threads of a block of rows, or of values.

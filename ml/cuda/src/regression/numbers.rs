@@ -112,6 +112,25 @@ impl<T: HostNumber> Numbers<T> {
     }
 }
 
+/// Positions on a card.
+#[derive(Debug)]
+pub(super) struct Indices(CudaSlice<i64>);
+
+impl Indices {
+    /// A copy of `values`.
+    pub fn of(card: &Card, values: &[usize], what: &'static str) -> Result<Self> {
+        let values: Vec<i64> = values.iter().map(|value| *value as i64).collect();
+        let mut indices = card.zeros(values.len(), what)?;
+        card.stream().memcpy_htod(&values, &mut indices.slice_mut(..values.len())).during(what)?;
+        card.wait()?;
+        Ok(Self(indices))
+    }
+
+    pub(super) fn at(&self, card: &Card, index: usize) -> u64 {
+        self.0.device_ptr(card.stream()).0 + (index * size_of::<i64>()) as u64
+    }
+}
+
 pub(super) fn short<T>(what: &'static str, found: usize, needed: usize) -> Result<T> {
     Err(Error::Shape { what, reason: format!("there are {found}, {needed} are needed") })
 }

@@ -21,7 +21,7 @@ use voxelflow_cuda::{
     matrix::{RatedPrecision, product_rate},
 };
 use voxelflow_ridge::{
-    CardPlan, CardRates, HeldOut, RidgeFit, RidgeSettings, StreamShape, StreamedRidge, Targets,
+    CardPlan, CardRates, FoldSizes, HeldOut, RidgeFit, RidgeSettings, StreamShape, StreamedRidge, Targets,
 };
 
 /// The paper's penalties.
@@ -97,6 +97,7 @@ impl Options {
             block: self.block,
             n_alphas: ALPHAS.len(),
             n_held_out: self.held_out,
+            folds: FoldSizes::default(),
             number_bytes: 4,
         }
     }

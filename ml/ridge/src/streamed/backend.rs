@@ -1,5 +1,6 @@
 //! What streamed ridge asks of where products are computed.
 
+use crate::ridge_cv::Evidence;
 use crate::{Coefficients, Result};
 use faer::MatRef;
 use std::ops::Range;
@@ -8,14 +9,6 @@ use std::ops::Range;
 pub(crate) trait Staging<T>: Send {
     /// All of it.
     fn values(&mut self) -> Result<&mut [T]>;
-}
-
-/// What was found out about targets as they passed.
-pub(crate) struct Moments {
-    /// `Σ (y − ȳ)²` of each target. Zero: constant, or not finite.
-    pub squares: Vec<f64>,
-    /// Seconds in which blocks were worked on.
-    pub busy: f64,
 }
 
 /// Holds decomposed features and all that is summed over targets. Blocks of targets are `[n_samples, n_targets]`, column
@@ -27,18 +20,17 @@ pub(crate) trait Backend<T> {
     /// Uses at most `bytes` of a card's memory for what can be made again. The cores keep nothing such.
     fn limit(&mut self, _bytes: u64) {}
 
-    /// Expects a pass over `count` targets, `largest` at once; with `by_variance` each is divided by the root of its sum of
-    /// squares.
-    fn begin(&mut self, count: usize, largest: usize, by_variance: bool) -> Result<()>;
+    /// Expects a pass over `count` targets, `largest` at once.
+    fn begin(&mut self, count: usize, largest: usize) -> Result<()>;
 
-    /// Adds a block to what the errors follow from. Work may go on afterwards; `values` is free again.
+    /// Adds a block to what the scores follow from. Work may go on afterwards; `values` is free again.
     fn add(&mut self, range: Range<usize>, values: &[T]) -> Result<()>;
 
-    /// Waits for all that was added.
-    fn finish(&mut self) -> Result<Moments>;
+    /// Waits for all that was added; gives the seconds in which blocks were worked on.
+    fn finish(&mut self) -> Result<f64>;
 
-    /// Squared errors of leave-one-out, summed over samples and targets, by penalty.
-    fn errors(&mut self, alphas: &[f64]) -> Result<Vec<f64>>;
+    /// What all targets say about the penalties, and the mean score of each penalty over them.
+    fn evidence(&mut self) -> Result<(Evidence<T>, Vec<f64>)>;
 
     /// True if [`Backend::fit`] needs no targets: their products with the features are kept since they were added.
     fn has_products(&self) -> bool;

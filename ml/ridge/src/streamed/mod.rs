@@ -1,7 +1,7 @@
 //! Ridge whose targets stream past where the products are computed: on the cores, or on a graphics card.
 //!
 //! ```text
-//!   reader thread ─► block of Y (page-locked) ─► Backend: centred, M = ZᵀY, Σ M·Mᵀ, Σ Y·Mᵀ ─► errors of every alpha
+//!   reader thread ─► block of Y (page-locked) ─► Backend: centred, M = ZᵀY, what scores follow from ─► scores of every alpha
 //!        ▲                    │                                │
 //!        └── emptied blocks ──┘                                └─► M kept, if it fits: a fit reads Y no more
 //! ```
@@ -15,9 +15,9 @@ mod measure;
 mod plan;
 mod reader;
 
-pub use plan::{CardPlan, CardRates, StreamShape};
+pub use plan::{CardPlan, CardRates, FoldSizes, StreamShape};
 
-use crate::ridge_cv::{best, validate};
+use crate::ridge_cv::{decided, validate};
 use crate::targets::{blocks, check_samples};
 use crate::{Coefficients, CrossValidation, Error, Result, RidgeFit, RidgeSettings, Scalar, Score, Targets};
 use backend::{Backend, Staging};
@@ -51,9 +51,10 @@ pub struct HeldOut<'a, T> {
     pub targets: &'a mut dyn Targets<T>,
 }
 
-/// Features, ready for targets that stream past. Leave-one-out chooses one penalty for all of them.
+/// Features, ready for targets that stream past. Folds choose one penalty for all of them or one for each, leave-one-out one
+/// for all.
 ///
-/// Errors, penalties and coefficients are those of [`RidgeCv`](crate::RidgeCv) with the same settings.
+/// Scores, penalties and coefficients are those of [`RidgeCv`](crate::RidgeCv) with the same settings.
 pub struct StreamedRidge<T> {
     settings: RidgeSettings,
     n_samples: usize,
@@ -113,24 +114,14 @@ impl<T: Scalar> StreamedRidge<T> {
     pub fn choose(&mut self, targets: &mut (dyn Targets<T> + Send)) -> Result<RidgeFit<T>> {
         check_samples(targets, self.n_samples)?;
         let (clock, count) = (Instant::now(), targets.count());
-        let by_variance = self.settings.score == Score::R2;
-        self.backend.begin(count, self.settings.block.min(count), by_variance)?;
+        self.backend.begin(count, self.settings.block.min(count))?;
         self.pass(targets, |backend, range, values| backend.add(range, values))?;
-        let moments = self.backend.finish()?;
-        self.steps.push(step("targets", clock, clock.elapsed().as_secs_f64() - moments.busy));
+        let busy = self.backend.finish()?;
+        self.steps.push(step("targets", clock, clock.elapsed().as_secs_f64() - busy));
         let clock = Instant::now();
-        let squared = self.backend.errors(&self.settings.alphas)?;
-        self.steps.push(step("errors", clock, 0.0));
-
-        let unfit: Vec<usize> = (0..count).filter(|target| moments.squares[*target] == 0.0).collect();
-        let fitted = (count - unfit.len()).max(1) as f64;
-        let score = |sum: f64| match self.settings.score {
-            Score::R2 => 1.0 - sum / fitted,
-            Score::NegMeanSquaredError | Score::Pearson => -sum / fitted / self.n_samples as f64,
-        };
-        let mean_scores: Vec<f64> = squared.into_iter().map(score).collect();
-        let alpha = self.settings.alphas[best(&mean_scores)];
-        Ok(RidgeFit::shared(alpha, count, mean_scores, unfit))
+        let (evidence, mean_scores) = self.backend.evidence()?;
+        self.steps.push(step("scores", clock, 0.0));
+        Ok(decided(&self.settings, evidence, mean_scores))
     }
 
     /// Fits all samples with the penalties of `fit`; `take` gets the coefficients block by block. `targets` are those that
@@ -242,17 +233,22 @@ fn step(name: &'static str, clock: Instant, waiting: f64) -> Step {
 fn check<T>(x: MatRef<'_, T>, settings: &RidgeSettings) -> Result<()> {
     validate(x, settings)?;
     let refuse = |option, reason: &str| Err(Error::Setting { option, reason: reason.into() });
-    if settings.alpha_per_target {
-        return refuse("alpha_per_target", "streamed targets share one penalty; use device => 'cpu'");
-    }
     if settings.cv != CrossValidation::LeaveOneOut {
+        return Ok(());
+    }
+    // Both would need every prediction.
+    if settings.alpha_per_target {
         return refuse(
-            "cv",
-            "streamed targets are validated by 'loo'; use device => 'cpu' for folds and runs",
+            "alpha_per_target",
+            "streamed targets share one penalty with cv => 'loo'; use 'run', a number of folds, or device => 'cpu'",
         );
     }
     if settings.score == Score::Pearson {
-        return refuse("scoring", "'pearson' needs every prediction; use 'r2', or device => 'cpu'");
+        return refuse(
+            "scoring",
+            "is 'r2' or 'neg_mean_squared_error' with cv => 'loo' of streamed targets; use 'run', a number of folds, or \
+             device => 'cpu'",
+        );
     }
     Ok(())
 }

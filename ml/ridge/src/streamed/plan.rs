@@ -1,6 +1,6 @@
 //! What a stream of targets needs on a card, before it is started: memory, bytes read, time; and what would fit instead.
 
-use crate::{Error, Result};
+use crate::{CrossValidation, Error, Result};
 use std::fmt;
 
 const F64: u64 = 8;
@@ -22,8 +22,32 @@ pub struct StreamShape {
     pub n_alphas: usize,
     /// Samples that are held out and predicted.
     pub n_held_out: usize,
+    /// By which folds penalties are chosen.
+    pub folds: FoldSizes,
     /// Bytes of a number of the features and targets as they are read.
     pub number_bytes: usize,
+}
+
+/// Sizes of the folds of a cross-validation; all zero for leave-one-out.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct FoldSizes {
+    /// Folds.
+    pub count: usize,
+    /// Samples that a fold does not train on, over all folds.
+    pub out: usize,
+    /// The most that one does not train on.
+    pub largest: usize,
+}
+
+impl FoldSizes {
+    /// Of a cross-validation.
+    pub fn of(cv: &CrossValidation) -> Self {
+        let CrossValidation::Folds(folds) = cv else { return Self::default() };
+        folds.each().fold(Self::default(), |sizes, (held, besides)| {
+            let out = held.len() + besides.len();
+            Self { count: sizes.count + 1, out: sizes.out + out, largest: sizes.largest.max(out) }
+        })
+    }
 }
 
 /// What a card does in a second, as measured.
@@ -69,9 +93,9 @@ impl StreamShape {
         self.n_samples.min(self.n_features)
     }
 
-    /// Features in the spectrum's basis, and the basis.
+    /// What stays after the decomposition: features in the spectrum's basis, the basis, and folds.
     fn features(&self) -> u64 {
-        F64 * (self.n_samples + self.n_features) as u64 * self.rank() as u64
+        F64 * (self.n_samples + self.n_features) as u64 * self.rank() as u64 + self.decomposed_folds()
     }
 
     fn blocks(&self) -> u64 {
@@ -82,8 +106,20 @@ impl StreamShape {
         F64 * self.rank() as u64 * if keeps { self.n_targets } else { self.block } as u64
     }
 
+    /// What is summed over targets by leave-one-out; what each fold keeps of its decomposition, and the scores, by folds.
     fn sums(&self) -> u64 {
-        F64 * self.rank() as u64 * (self.n_samples + self.rank()) as u64
+        let k = self.rank() as u64;
+        if self.folds.count == 0 {
+            return F64 * k * (self.n_samples as u64 + k);
+        }
+        let block = (self.folds.largest as u64 + 1 + 4 * k) * self.block as u64;
+        F64 * (block + (self.n_alphas * self.n_targets) as u64)
+    }
+
+    /// Bases of folds and, beside them, of what they predict the squares over differences of eigenvalues.
+    fn decomposed_folds(&self) -> u64 {
+        let (k, folds) = (self.rank() as u64, self.folds);
+        F64 * k * (2 * folds.count as u64 * k + (folds.out + folds.count) as u64)
     }
 
     fn coefficients(&self) -> u64 {
@@ -101,13 +137,16 @@ impl StreamShape {
     fn steps_memory(&self, keeps: bool, workspace: u64) -> Vec<(&'static str, u64)> {
         let (n, p, k) = (self.n_samples as u64, self.n_features as u64, self.rank() as u64);
         let (x, square) = (F64 * n * p, F64 * k * k);
-        let decomposition = LIBRARIES + x + square + workspace.max(self.features());
+        let whole = self.features() - self.decomposed_folds();
+        let of_folds =
+            if self.folds.count == 0 { 0 } else { F64 * k * self.folds.largest as u64 + workspace };
+        let decomposition = LIBRARIES + (x + square + workspace.max(whole)).max(self.features() + of_folds);
         let targets = LIBRARIES + self.features() + self.blocks() + self.products(keeps);
-        let errors = targets + self.sums() + square;
+        let scores = targets + self.sums() + if self.folds.count == 0 { square } else { 0 };
         vec![
             ("decomposition", decomposition),
             ("targets", targets + self.sums()),
-            ("errors", errors),
+            ("scores", scores),
             ("coefficients", targets + self.coefficients()),
         ]
     }
@@ -137,13 +176,18 @@ impl StreamShape {
         let project = 2.0 * n * k * t / rates.products;
         // Whichever is slowest: the others go on beside it.
         let streamed = |products: f64| products.max(targets / rates.copies).max(targets / rates.targets);
+        let [folds, out] = [self.folds.count, self.folds.out].map(|v| v as f64);
+        let by_folds = folds > 0.0;
+        // A fold rotates each target into its basis, and multiplies it with all that it predicts and with their square.
+        let scored = 2.0 * k * t * (out + 2.0 * folds * k) / rates.products;
+        let summed = project + k * k * t / rates.products;
         let steps = vec![
             ("decomposition", {
-                let products = (n * p * k + 2.0 * n * p * k) / rates.products;
-                products + rates.eigen * k.powi(3) + n * p * number / rates.copies
+                let products = (3.0 * n * p * k + 4.0 * out * k * k) / rates.products;
+                products + rates.eigen * (1.0 + folds) * k.powi(3) + n * p * number / rates.copies
             }),
-            ("targets", streamed(2.0 * project + k * k * t / rates.products)),
-            ("errors", r * 2.0 * n * k * k / rates.products),
+            ("targets", streamed(project + if by_folds { scored } else { summed })),
+            ("scores", if by_folds { 0.0 } else { r * 2.0 * n * k * k / rates.products }),
             ("coefficients", {
                 let products = 2.0 * (p + held) * k * t / rates.products;
                 let copied = p * t * number / rates.taken
@@ -169,18 +213,25 @@ impl StreamShape {
         let block = halves(self.block).find(|block| fits(&Self { block: *block, ..*self }));
         let features = halves(self.n_features)
             .find(|n| fits(&Self { n_features: *n, block: self.block.min(256), ..*self }));
-        let advice = match (block, features) {
-            (Some(block), _) => format!("a block of {block} targets would fit"),
-            (None, Some(features)) => {
+        let folds = (2..self.folds.count).rev().find(|count| {
+            let FoldSizes { out, largest, .. } = self.folds;
+            fits(&Self { folds: FoldSizes { count: *count, out, largest }, ..*self })
+        });
+        let advice = match (block, folds, features) {
+            (Some(block), ..) => format!("a block of {block} targets would fit"),
+            (None, Some(folds), _) => format!("cv => {folds} would fit"),
+            (None, None, Some(features)) => {
                 format!(
                     "{features} features in blocks of {} would fit, or device => 'cpu'",
                     self.block.min(256)
                 )
             }
-            (None, None) => "use fewer samples, or device => 'cpu'".into(),
+            (None, None, None) => "use fewer samples, or device => 'cpu'".into(),
         };
+        let folds =
+            if self.folds.count > 0 { format!(", {} folds", self.folds.count) } else { String::new() };
         let reason = format!(
-            "{} samples, {} features and blocks of {} targets need {} on the card, which has {} free: {advice}",
+            "{} samples, {} features{folds} and blocks of {} targets need {} on the card, which has {} free: {advice}",
             self.n_samples,
             self.n_features,
             self.block,
@@ -238,6 +289,7 @@ mod tests {
             block: 2048,
             n_alphas: 11,
             n_held_out: 1000,
+            folds: FoldSizes::default(),
             number_bytes: 4,
         }
     }
@@ -264,6 +316,26 @@ mod tests {
         assert_eq!(plan.read, 4 * (69_202 + 1000) * 264_805);
         assert!(plan.seconds() > 24.0 && plan.seconds() < 120.0, "{plan}");
         assert!(plan.to_string().contains("read once"));
+    }
+
+    #[test]
+    fn folds_cost_decompositions_of_their_own() {
+        let folds = FoldSizes { count: 5, out: 69_202, largest: 13_841 };
+        let of_folds = StreamShape { folds, ..whole_brain() };
+        let [whole, plan] = [whole_brain(), of_folds].map(|shape| shape.plan(&rates(139 << 30)).unwrap());
+        // Two squares and the rows a fold, which stay.
+        let more = 8 * 16_384 * (2 * 5 * 16_384 + 69_202);
+        assert!(plan.keeps_products && plan.peak() > more && plan.peak() < whole.peak() + more, "{plan}");
+        assert!(plan.steps[0].1 > 5.0 * 20.0 + whole.steps[0].1, "{plan}");
+        // Without the folds it fits, with targets that are read twice.
+        let loo = StreamShape { folds: FoldSizes::default(), ..of_folds };
+        assert!(loo.plan(&rates(38 << 30)).is_ok());
+        let refused = of_folds.plan(&rates(38 << 30)).unwrap_err().to_string();
+        assert!(refused.contains("5 folds") && refused.contains("cv => 2 would fit"), "{refused}");
+        let contiguous = crate::Folds::contiguous(11, 3).unwrap();
+        let sizes = FoldSizes::of(&CrossValidation::Folds(contiguous));
+        assert_eq!(sizes, FoldSizes { count: 3, out: 11, largest: 4 });
+        assert_eq!(FoldSizes::of(&CrossValidation::LeaveOneOut), FoldSizes::default());
     }
 
     #[test]

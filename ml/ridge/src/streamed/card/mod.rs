@@ -3,17 +3,21 @@
 //! ```text
 //!   X ─► centred ─► XᵀX ─► V, λ ─► Z = XV                                  X is dropped
 //!   Y, a block ─copy─► centred ─► M = ZᵀY ─► Σ M·Mᵀ   Σ Y·Mᵀ   Σ y²        copies run beside the products
-//!   a penalty ─► D = (λ+α)⁻¹ ─► rows of Z D ΣMMᵀ D ─► squared errors       then both sums are dropped
+//!   a penalty ─► D = (λ+α)⁻¹ ─► rows of Z D ΣMMᵀ D ─► squared errors       then both sums are dropped (leave-one-out)
+//!   M and Y of a block ─► scores of every target in every fold             see `folds`
 //!   M, kept if it fits ─► D M ─► V D M, back to this machine               and Z_test D M beside it
 //! ```
 
+mod folds;
 mod steps;
 mod upload;
 
+use crate::ridge_cv::Evidence;
 use crate::spectrum::check_condition;
 use crate::targets::blocks;
-use crate::{Coefficients, Error, Result, RidgeSettings, Scalar};
+use crate::{Coefficients, Error, Result, RidgeSettings, Scalar, Score};
 use faer::{Mat, MatRef};
+use folds::Folds;
 use rayon::prelude::*;
 use std::{ops::Range, sync::Arc};
 use upload::upload;
@@ -26,9 +30,12 @@ use voxelflow_cuda::{
 /// Decomposed features on a card.
 pub(super) struct OnCard<T> {
     kernels: Kernels,
+    settings: RidgeSettings,
     n_samples: usize,
     x_means: Vec<f64>,
     on_card: Decomposed,
+    /// None for leave-one-out.
+    folds: Option<Folds>,
     pass: Option<Pass<T>>,
     /// Bytes of the card that are used at most, if there is a choice.
     limit: u64,
@@ -55,6 +62,7 @@ struct Pass<T> {
     products: Matrix,
     keeps: bool,
     complete: bool,
+    /// For leave-one-out.
     sums: Option<Sums>,
     fitted: Option<Fitted<T>>,
 }
@@ -121,11 +129,14 @@ impl<T: Scalar + HostNumber> OnCard<T> {
         };
         let on_card = decomposed().map_err(failed)?;
         drop(centred);
+        let folds = Folds::of(&kernels, settings, (&on_card, &lambdas))?;
         Ok(Self {
             kernels,
+            settings: settings.clone(),
             n_samples: n,
             x_means: means,
             on_card,
+            folds,
             pass: None,
             limit: u64::MAX,
             held_out: None,
@@ -147,13 +158,16 @@ impl<T: Scalar + HostNumber> OnCard<T> {
         Ok(to)
     }
 
-    fn add_sums(&mut self, range: Range<usize>, values: &[T]) -> voxelflow_cuda::Result<()> {
-        let to = self.products(&range, values)?;
-        let Self { kernels, pass: Some(Pass { sums: Some(sums), y, products, blocks, .. }), .. } = self
-        else {
+    fn add_block(&mut self, range: &Range<usize>, values: &[T]) -> voxelflow_cuda::Result<()> {
+        let to = self.products(range, values)?;
+        let Self { kernels, folds, pass: Some(Pass { sums, y, products, blocks, .. }), .. } = self else {
             return Ok(());
         };
         let card = kernels.card();
+        if let Some(folds) = folds {
+            folds.add(kernels, y, (products, to), range)?;
+        }
+        let Some(sums) = sums else { return blocks.done(card) };
         let (count, size) = (range.len(), products.rows());
         let m = products.of_columns(to..to + count);
         matrix::add_square(card, (m, false), &mut sums.square)?;
@@ -162,8 +176,33 @@ impl<T: Scalar + HostNumber> OnCard<T> {
         blocks.done(card)
     }
 
-    fn all_errors(&mut self, alphas: &[f64]) -> voxelflow_cuda::Result<Vec<f64>> {
-        let Self { kernels, on_card, pass: Some(pass), n_samples: n, .. } = self else {
+    /// What the targets that passed say about the penalties, and the mean score of each penalty.
+    fn found(&mut self) -> voxelflow_cuda::Result<(Evidence<T>, Vec<f64>)> {
+        let Self { kernels, pass: Some(Pass { found, .. }), .. } = self else {
+            return Ok((Evidence::default(), Vec::new()));
+        };
+        let squares = found.squares.get(kernels.card(), 0..found.squares.len())?;
+        let count = squares.len();
+        let unfit: Vec<usize> = (0..count).filter(|target| squares[*target] == 0.0).collect();
+        let mut evidence = Evidence::default();
+        (evidence.count, evidence.unfit) = (count, unfit);
+        if let Some(folds) = &self.folds {
+            evidence.scores = folds.scores(&self.kernels)?;
+            let means = means(&evidence.scores, &squares, self.settings.alphas.len());
+            return Ok((evidence, means));
+        }
+        let fitted = (count - evidence.unfit.len()).max(1) as f64;
+        let errors = self.errors()?;
+        let score = |sum: f64| match self.settings.score {
+            Score::R2 => 1.0 - sum / fitted,
+            Score::NegMeanSquaredError | Score::Pearson => -sum / fitted / self.n_samples as f64,
+        };
+        Ok((evidence, errors.into_iter().map(score).collect()))
+    }
+
+    /// Squared errors of leave-one-out, summed over samples and targets, by penalty.
+    fn errors(&mut self) -> voxelflow_cuda::Result<Vec<f64>> {
+        let Self { kernels, settings, on_card, pass: Some(pass), n_samples: n, .. } = self else {
             return Ok(Vec::new());
         };
         let Some(sums) = pass.sums.take() else { return Ok(Vec::new()) };
@@ -175,7 +214,7 @@ impl<T: Scalar + HostNumber> OnCard<T> {
         let mut outer = Matrix::zeros(card, at_once, size, "errors")?;
         let mut kept = Numbers::zeros(card, n, "errors")?;
         let mut errors = Numbers::zeros(card, n, "errors")?;
-        let each = alphas.iter().map(|alpha| {
+        let each = settings.alphas.iter().map(|alpha| {
             kernels.leverages(&on_card.z, &on_card.lambdas, *alpha, &mut kept)?;
             kernels.between(&sums.square, &on_card.lambdas, *alpha, &mut inner)?;
             for rows in blocks(n, at_once) {
@@ -195,12 +234,20 @@ impl<T: Scalar + HostNumber> OnCard<T> {
             Ok(errors.get(card, 0..n)?.iter().sum())
         });
         let summed = each.collect::<voxelflow_cuda::Result<Vec<f64>>>()?;
-        drop((inner, outer));
-        if !pass.keeps {
-            // Targets will be centred again.
-            pass.y = Matrix::zeros(card, n, pass.products.columns(), "centred targets")?;
-        }
         Ok(summed)
+    }
+
+    /// Room of what chose the penalties is given back; a block of targets keeps its own if they will be centred again.
+    fn end_choice(&mut self) -> voxelflow_cuda::Result<()> {
+        let Self { kernels, folds, pass: Some(pass), n_samples, .. } = self else { return Ok(()) };
+        if let Some(folds) = folds {
+            folds.end(kernels)?;
+        }
+        let columns = if pass.keeps { 0 } else { pass.products.columns() };
+        if pass.y.columns() != columns {
+            pass.y = Matrix::zeros(kernels.card(), *n_samples, columns, "centred targets")?;
+        }
+        Ok(())
     }
 
     fn coefficients(
@@ -248,6 +295,18 @@ impl<T: Scalar + HostNumber> OnCard<T> {
         let intercepts = means.iter().zip(&offsets).map(|(mean, offset)| mean - offset).collect();
         Ok(Coefficients { range, weights: host, intercepts })
     }
+}
+
+/// The mean score of each penalty. A target that is constant, or is in a fold, has no say.
+fn means(scores: &[Vec<f64>], squares: &[f64], alphas: usize) -> Vec<f64> {
+    let (mut sums, mut fitted) = (vec![0.0; alphas], 0.0);
+    for (own, _) in scores.iter().zip(squares).filter(|(_, square)| **square > 0.0) {
+        if own.iter().all(|score| score.is_finite()) {
+            sums.iter_mut().zip(own).for_each(|(sum, score)| *sum += score);
+            fitted += 1.0;
+        }
+    }
+    sums.into_iter().map(|sum| sum / f64::max(fitted, 1.0)).collect()
 }
 
 /// A matrix of `values`, column by column; its columns are written by all threads, since fresh pages cost most.

@@ -1,9 +1,10 @@
 //! What streamed ridge asks of a back end, on a card.
 
 use super::{HeldOut, OnCard, Pass, Sums, failed};
-use crate::streamed::backend::{Backend, Moments, Staging};
-use crate::streamed::plan::StreamShape;
-use crate::{Coefficients, Result, Scalar};
+use crate::ridge_cv::Evidence;
+use crate::streamed::backend::{Backend, Staging};
+use crate::streamed::plan::{FoldSizes, StreamShape};
+use crate::{Coefficients, Result, Scalar, Score};
 use faer::MatRef;
 use std::ops::Range;
 use voxelflow_cuda::{
@@ -28,37 +29,46 @@ impl<T: Scalar + HostNumber> Backend<T> for OnCard<T> {
         self.limit = bytes;
     }
 
-    fn begin(&mut self, count: usize, largest: usize, by_variance: bool) -> Result<()> {
+    fn begin(&mut self, count: usize, largest: usize) -> Result<()> {
         self.pass = None;
-        let (card, n, size) = (self.kernels.card(), self.n_samples, self.on_card.z.columns());
-        let begun = || {
+        let Self { kernels, settings, folds, n_samples: n, .. } = self;
+        let (card, n, size) = (kernels.card(), *n, self.on_card.z.columns());
+        let mut begun = || {
             card.wait()?;
             let shape = StreamShape {
                 n_samples: n,
                 n_features: self.x_means.len(),
                 n_targets: count,
                 block: largest,
-                n_alphas: 0,
+                n_alphas: settings.alphas.len(),
                 n_held_out: 0,
+                folds: FoldSizes::of(&settings.cv),
                 number_bytes: size_of::<T>(),
             };
             let [all, beside] = [true, false].map(|whole| shape.on_card(true, whole));
             let keeps = beside <= card.memory()?.0 as u64 && all <= self.limit;
             let zeros = |rows, columns, what| Matrix::zeros(card, rows, columns, what);
-            let sums = Sums {
-                square: zeros(size, size, "sums over targets")?,
-                cross: zeros(n, size, "sums over targets")?,
-                rows: Numbers::zeros(card, n, "sums over targets")?,
+            let sums = match folds {
+                Some(folds) => {
+                    folds.begin(kernels, count, largest)?;
+                    None
+                }
+                None => Some(Sums {
+                    square: zeros(size, size, "sums over targets")?,
+                    cross: zeros(n, size, "sums over targets")?,
+                    rows: Numbers::zeros(card, n, "sums over targets")?,
+                }),
             };
             Ok(Pass {
                 blocks: Blocks::new(card, n * largest)?,
-                by_variance,
+                // Scores of folds are of each target by itself.
+                by_variance: sums.is_some() && settings.score == Score::R2,
                 found: Columns::zeros(card, count)?,
                 y: zeros(n, largest, "centred targets")?,
                 products: zeros(size, if keeps { count } else { largest }, "products of targets")?,
                 keeps,
                 complete: false,
-                sums: Some(sums),
+                sums,
                 fitted: None,
             })
         };
@@ -67,20 +77,20 @@ impl<T: Scalar + HostNumber> Backend<T> for OnCard<T> {
     }
 
     fn add(&mut self, range: Range<usize>, values: &[T]) -> Result<()> {
-        self.add_sums(range, values).map_err(failed)
+        self.add_block(&range, values).map_err(failed)
     }
 
-    fn finish(&mut self) -> Result<Moments> {
+    fn finish(&mut self) -> Result<f64> {
         let card = self.kernels.card();
-        let Some(pass) = &mut self.pass else { return Ok(Moments { squares: Vec::new(), busy: 0.0 }) };
+        let Some(pass) = &mut self.pass else { return Ok(0.0) };
         pass.complete = pass.keeps;
-        let busy = pass.blocks.finish(card).map_err(failed)?;
-        let squares = pass.found.squares.get(card, 0..pass.found.squares.len()).map_err(failed)?;
-        Ok(Moments { squares, busy })
+        pass.blocks.finish(card).map_err(failed)
     }
 
-    fn errors(&mut self, alphas: &[f64]) -> Result<Vec<f64>> {
-        self.all_errors(alphas).map_err(failed)
+    fn evidence(&mut self) -> Result<(Evidence<T>, Vec<f64>)> {
+        let (evidence, mean_scores) = self.found().map_err(failed)?;
+        self.end_choice().map_err(failed)?;
+        Ok((evidence, mean_scores))
     }
 
     fn has_products(&self) -> bool {
