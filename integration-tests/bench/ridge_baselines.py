@@ -9,7 +9,7 @@ decomposition a target) and B-MOR (a `RidgeCV` for each batch of targets, as man
 1, 2, … threads, by joblib's dask backend over processes of a `LocalCluster` (Fig. 9 and 10), beside the statement
 `TRAIN MODEL … USING ridge_cv` on as many executors, as it is and with `baseline => 'b_mor'` and `'mor'`. Every line has
 the time (of a statement: that of its slowest rank), the processors' time,
-the speed-up against one thread of scikit-learn in one process, and against the fastest single process, and the
+the speed-up against one thread of scikit-learn in one process, and against scikit-learn's fastest single process, and the
 share of the rank that did least: what B-MOR repeats shows there. Leave-one-out over the paper's penalties, 64-bit floats.
 
 `measure_baseline(folder, sizes, tool, ranks, threads)` is one line, for programs that set other runs beside it. Needs
@@ -152,11 +152,15 @@ def main():
         fastest = min(found["seconds"] for found in one.values())
         first = one[threads[0]]["seconds"]
 
+        def ratio(than, found):
+            times = than / found["seconds"]
+            return f"{times:6.2f}" if times >= 0.1 else f"{times:6.4f}"
+
         def line(tool, ranks, threads, found, note=""):
             print(
                 f"  {tool:<16} {ranks} ranks x {threads} threads {found['seconds']:9.2f} s, processors "
-                f"{found['cpu_seconds']:9.2f} s; {first / found['seconds']:6.2f} times one thread, "
-                f"{fastest / found['seconds']:6.2f} times the fastest single process{note}",
+                f"{found['cpu_seconds']:9.2f} s; {ratio(first, found)} times one thread, "
+                f"{ratio(fastest, found)} times the fastest single process{note}",
                 flush=True,
             )
 
