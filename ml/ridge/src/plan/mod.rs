@@ -2,8 +2,11 @@
 //!
 //! Bytes are counted from the sizes, and follow what `decomposition`, `leave_one_out`, `folds` and `RidgeCv::fit`
 //! hold; who changes those changes `work`. Time is what is to be computed over the [`Rates`] of this machine, which a
-//! short calibration measures. A card has a plan of its own ([`crate::CardPlan`]).
+//! short calibration measures. A banded fit is planned in the same way, by `banded`. A card has a plan of its own
+//! ([`crate::CardPlan`]).
 
+mod allocator;
+mod banded;
 mod rates;
 mod work;
 
@@ -11,6 +14,7 @@ pub use rates::{Clock, ProductRates, Rates};
 pub use work::{Phase, Work};
 
 use crate::{CrossValidation, Error, Result, RidgeSettings};
+use std::ops::Add;
 
 /// The type of features, targets and products.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,9 +35,9 @@ impl Precision {
     }
 }
 
-/// The sizes of a fit of [`crate::RidgeCv`].
+/// The sizes of a fit of [`crate::RidgeCv`] or, by its settings, of another.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Workload {
+pub struct Workload<S = RidgeSettings> {
     /// Rows of the features and of each target.
     pub n_samples: usize,
     /// Columns of the features.
@@ -43,7 +47,37 @@ pub struct Workload {
     /// Their type.
     pub precision: Precision,
     /// What is asked of the fit.
-    pub settings: RidgeSettings,
+    pub settings: S,
+}
+
+/// What is asked of a fit that can be planned.
+pub trait FitSettings: Clone {
+    /// The phases of a fit on this machine, in their order.
+    fn phases(of: &Workload<Self>) -> Vec<Phase>;
+    /// How often targets are read.
+    fn passes(&self) -> u64;
+    /// Targets that are held at once.
+    fn block(&self) -> usize;
+    /// The same with another block.
+    fn with_block(&self, block: usize) -> Self;
+}
+
+impl FitSettings for RidgeSettings {
+    fn phases(of: &Workload) -> Vec<Phase> {
+        of.phases()
+    }
+
+    fn passes(&self) -> u64 {
+        if self.read_once { 1 } else { 2 }
+    }
+
+    fn block(&self) -> usize {
+        self.block
+    }
+
+    fn with_block(&self, block: usize) -> Self {
+        Self { block, ..self.clone() }
+    }
 }
 
 /// What a fit is predicted to need.
@@ -70,20 +104,20 @@ pub struct PlannedPhase {
     pub seconds: f64,
 }
 
-impl Workload {
+impl<S: FitSettings> Workload<S> {
     /// The most that is held at once, in bytes.
     pub fn peak_bytes(&self) -> u64 {
-        self.phases().iter().map(|phase| phase.bytes).max().unwrap_or(0)
+        S::phases(self).iter().map(|phase| phase.bytes).max().unwrap_or(0)
     }
 
     /// How often targets are read.
     pub fn passes(&self) -> u64 {
-        if self.settings.read_once { 1 } else { 2 }
+        self.settings.passes()
     }
 
     /// Rows of the largest matrix whose eigenvectors are wanted: what [`Rates::measure`] has to know.
     pub fn largest_eigen(&self) -> usize {
-        self.phases().iter().flat_map(|phase| &phase.work.eigen).copied().max().unwrap_or(0)
+        S::phases(self).iter().flat_map(|phase| &phase.work.eigen).copied().max().unwrap_or(0)
     }
 
     /// Memory and time on a machine of these `rates`.
@@ -93,7 +127,7 @@ impl Workload {
             bytes: phase.bytes,
             seconds: rates.seconds(&phase.work, self.precision),
         };
-        let phases: Vec<PlannedPhase> = self.phases().iter().map(phase).collect();
+        let phases: Vec<PlannedPhase> = S::phases(self).iter().map(phase).collect();
         Plan {
             peak_bytes: self.peak_bytes(),
             seconds: phases.iter().map(|phase| phase.seconds).sum(),
@@ -118,7 +152,7 @@ impl Workload {
     /// What would fit instead, by what `fits`: smaller blocks, else f32, else fewer features.
     pub fn what_fits(&self, fits: &dyn Fn(&Self) -> bool) -> String {
         if let Some(block) = self.block_that_fits(fits) {
-            return format!("blocks of {block} targets (now {}) would fit", self.settings.block);
+            return format!("blocks of {block} targets (now {}) would fit", self.settings.block());
         }
         let narrow = Self { precision: Precision::F32, ..self.clone() };
         if self.precision == Precision::F64
@@ -142,14 +176,15 @@ impl Workload {
 
     /// The largest block, of this one and its halves down to 16, that fits.
     fn block_that_fits(&self, fits: &dyn Fn(&Self) -> bool) -> Option<usize> {
-        let halves = std::iter::successors(Some(self.settings.block), |block| Some(block / 2));
+        let halves = std::iter::successors(Some(self.settings.block()), |block| Some(block / 2));
         let at_least = halves.enumerate().take_while(|(at, block)| *at == 0 || *block >= 16);
-        at_least.map(|(_, block)| block).find(|block| {
-            let settings = RidgeSettings { block: *block, ..self.settings.clone() };
-            fits(&Self { settings, ..self.clone() })
-        })
+        at_least
+            .map(|(_, block)| block)
+            .find(|block| fits(&Self { settings: self.settings.with_block(*block), ..self.clone() }))
     }
+}
 
+impl Workload {
     /// Held samples, and those besides that its fit does not see, of each fold.
     fn folds(&self) -> Vec<(usize, usize)> {
         match &self.settings.cv {
@@ -164,4 +199,44 @@ impl Workload {
 /// Rounded up.
 fn mib(bytes: u64) -> u64 {
     bytes.div_ceil(1 << 20)
+}
+
+impl Work {
+    /// So often.
+    fn times(self, count: usize) -> Self {
+        let all = count as f64;
+        Self {
+            gram: self.gram * all,
+            kernel: self.kernel * all,
+            product: self.product * all,
+            outer: self.outer * all,
+            square: self.square * all,
+            wide: self.wide * all,
+            eigen: self.eigen.repeat(count),
+            pass: self.pass * all,
+            centre: self.centre * all,
+            score: self.score * all,
+            fresh: self.fresh * all,
+        }
+    }
+}
+
+impl Add for Work {
+    type Output = Self;
+
+    fn add(self, other: Self) -> Self {
+        Self {
+            gram: self.gram + other.gram,
+            kernel: self.kernel + other.kernel,
+            product: self.product + other.product,
+            outer: self.outer + other.outer,
+            square: self.square + other.square,
+            wide: self.wide + other.wide,
+            eigen: [self.eigen, other.eigen].concat(),
+            pass: self.pass + other.pass,
+            centre: self.centre + other.centre,
+            score: self.score + other.score,
+            fresh: self.fresh + other.fresh,
+        }
+    }
 }

@@ -4,14 +4,16 @@
 //! `cargo test -p voxelflow-ridge --test plan -- wall` compares what a clock says, on all threads.
 #![allow(clippy::unwrap_used)]
 
+mod banded;
+
 use cpu_time::ProcessTime;
 use faer::{Mat, MatMut};
 use std::{env, fs, hint::black_box, ops::Range, process::Command, time::Instant};
-use voxelflow_ridge::plan::{Clock, Precision, Rates, Workload};
+use voxelflow_ridge::plan::{Clock, FitSettings, Precision, Rates, Workload};
 use voxelflow_ridge::{CrossValidation, Folds, Prepared, Result, RidgeSettings, Scalar, Score, Targets};
 
 /// Sizes that no constant of the plan was taken from.
-const CASES: [&str; 4] = ["shared", "kept", "folds", "wide"];
+const CASES: [&str; 6] = ["shared", "kept", "folds", "wide", "banded", "banded_wide"];
 
 fn workload(case: &str) -> Workload {
     let alphas = vec![0.1, 1.0, 100.0, 300.0, 600.0, 900.0, 1200.0];
@@ -71,47 +73,84 @@ impl<T: Scalar> Targets<T> for Made<'_> {
     }
 }
 
-/// Seconds of the phases of a fit, in the plan's order, less those in which targets were made.
-fn fit<T: Scalar>(of: &Workload, clock: Clock<'_>) -> Vec<f64> {
-    let x = Mat::<T>::from_fn(of.n_samples, of.n_features, |i, j| T::of(number(i, j)));
-    let mut targets = Made { samples: of.n_samples, count: of.n_targets, seconds: 0.0, clock };
-    let mut seconds = Vec::new();
-    let mut begin = clock();
-    let mut done = |made: f64| {
-        seconds.push(clock() - begin - made);
-        begin = clock();
-    };
-    let prepared = Prepared::new(x.as_ref(), of.settings.clone()).unwrap();
-    done(0.0);
-    let gram = prepared.needs_gram().then(|| prepared.gram(0..of.n_samples));
-    let decomposed = |number| prepared.decompose(number, gram.as_ref()).unwrap();
-    let all = (0..prepared.decompositions()).map(decomposed).collect();
-    let ridge = prepared.with(all).unwrap();
-    drop(gram);
-    done(0.0);
-    let chosen = ridge.choose(&mut targets).unwrap();
-    let made = targets.seconds;
-    done(made);
-    ridge
-        .fit(&chosen, &mut targets, |block| {
-            black_box(block.weights);
-            Ok(())
-        })
-        .unwrap();
-    done(targets.seconds - made);
-    seconds
+/// A fit that is planned.
+trait Case: FitSettings {
+    /// Seconds of its phases, in the plan's order, less those in which targets were made.
+    fn fit<T: Scalar>(of: &Workload<Self>, clock: Clock<'_>) -> Vec<f64>;
 }
 
-fn run(of: &Workload, clock: Clock<'_>) -> Vec<f64> {
+impl Case for RidgeSettings {
+    fn fit<T: Scalar>(of: &Workload, clock: Clock<'_>) -> Vec<f64> {
+        let x = Mat::<T>::from_fn(of.n_samples, of.n_features, |i, j| T::of(number(i, j)));
+        let mut targets = Made { samples: of.n_samples, count: of.n_targets, seconds: 0.0, clock };
+        let mut seconds = Vec::new();
+        let mut begin = clock();
+        let mut done = |made: f64| {
+            seconds.push(clock() - begin - made);
+            begin = clock();
+        };
+        let prepared = Prepared::new(x.as_ref(), of.settings.clone()).unwrap();
+        done(0.0);
+        let gram = prepared.needs_gram().then(|| prepared.gram(0..of.n_samples));
+        let decomposed = |number| prepared.decompose(number, gram.as_ref()).unwrap();
+        let all = (0..prepared.decompositions()).map(decomposed).collect();
+        let ridge = prepared.with(all).unwrap();
+        drop(gram);
+        done(0.0);
+        let chosen = ridge.choose(&mut targets).unwrap();
+        let made = targets.seconds;
+        done(made);
+        ridge
+            .fit(&chosen, &mut targets, |block| {
+                black_box(block.weights);
+                Ok(())
+            })
+            .unwrap();
+        done(targets.seconds - made);
+        seconds
+    }
+}
+
+fn run<S: Case>(of: &Workload<S>, clock: Clock<'_>) -> Vec<f64> {
     match of.precision {
-        Precision::F32 => fit::<f32>(of, clock),
-        Precision::F64 => fit::<f64>(of, clock),
+        Precision::F32 => S::fit::<f32>(of, clock),
+        Precision::F64 => S::fit::<f64>(of, clock),
+    }
+}
+
+/// What is done with a case, whatever it fits.
+trait With<R> {
+    fn with<S: Case>(&self, of: &Workload<S>) -> R;
+}
+
+fn with<R>(case: &str, what: &impl With<R>) -> R {
+    match case {
+        "banded" => what.with(&banded::workload(false)),
+        "banded_wide" => what.with(&banded::workload(true)),
+        case => what.with(&workload(case)),
+    }
+}
+
+/// The memory that is planned, and the names of the phases.
+struct Planned;
+
+impl With<(u64, Vec<&'static str>)> for Planned {
+    fn with<S: Case>(&self, of: &Workload<S>) -> (u64, Vec<&'static str>) {
+        (of.peak_bytes(), S::phases(of).iter().map(|phase| phase.name).collect())
+    }
+}
+
+struct Run;
+
+impl With<()> for Run {
+    fn with<S: Case>(&self, of: &Workload<S>) {
+        run(of, &|| 0.0);
     }
 }
 
 /// In a process of its own: prints the peak of memory in bytes.
 fn child_memory(case: &str) {
-    run(&workload(case), &|| 0.0);
+    with(case, &Run);
     let status = fs::read_to_string("/proc/self/status").unwrap();
     let peak =
         status.lines().find_map(|l| l.strip_prefix("VmHWM:")?.trim().strip_suffix("kB")?.trim().parse().ok());
@@ -119,16 +158,19 @@ fn child_memory(case: &str) {
     println!("{}", peak * 1024);
 }
 
-/// In a process of its own: prints the seconds of each phase, as planned and as they were. The rates are measured right
-/// before the fit and right after it.
-fn child_time(case: &str, clock: Clock<'_>) {
-    let of = workload(case);
-    let rates = || of.plan(&Rates::measure_by(of.largest_eigen(), clock));
-    let before = rates();
-    let seconds = run(&of, clock);
-    let after = rates();
-    for ((before, after), seconds) in before.phases.iter().zip(&after.phases).zip(seconds) {
-        println!("{} {seconds}", (before.seconds + after.seconds) / 2.0);
+/// By this clock, in a process of its own: prints the seconds of each phase, as planned and as they were. The rates are
+/// measured right before the fit and right after it.
+struct Timed<'a>(Clock<'a>);
+
+impl With<()> for Timed<'_> {
+    fn with<S: Case>(&self, of: &Workload<S>) {
+        let rates = || of.plan(&Rates::measure_by(of.largest_eigen(), self.0));
+        let before = rates();
+        let seconds = run(of, self.0);
+        let after = rates();
+        for ((before, after), seconds) in before.phases.iter().zip(&after.phases).zip(seconds) {
+            println!("{} {seconds}", (before.seconds + after.seconds) / 2.0);
+        }
     }
 }
 
@@ -147,7 +189,7 @@ fn within(ratio: f64) -> bool {
 
 fn memory_is_within_a_third() {
     for case in CASES {
-        let (planned, peak) = (workload(case).peak_bytes() as f64, child(&["child", case], None)[0]);
+        let (planned, peak) = (with(case, &Planned).0 as f64, child(&["child", case], None)[0]);
         let [p, m] = [planned, peak].map(|bytes| bytes / 1048576.0);
         println!("{case}: memory {p:.0} MiB planned, {m:.0} MiB measured ({:.2})", planned / peak);
         assert!(within(planned / peak), "the memory of {case}");
@@ -173,8 +215,8 @@ fn compare_times(clock: &str, threads: Option<&str>) {
             fits.sort_by(|a, b| a.0.total_cmp(&b.0));
             let (ratio, planned, measured, phases) = &fits[1];
             println!("{case}: time {planned:.2} s planned, {measured:.2} s measured ({ratio:.2})");
-            for (phase, (planned, measured)) in workload(case).phases().iter().zip(phases) {
-                println!("    {:<14} {planned:.2} s planned, {measured:.2} s measured", phase.name);
+            for (phase, (planned, measured)) in with(case, &Planned).1.iter().zip(phases) {
+                println!("    {phase:<14} {planned:.2} s planned, {measured:.2} s measured");
             }
             medians.push(*ratio);
             if within(*ratio) {
@@ -229,8 +271,8 @@ fn main() {
     if let [what, case] = arguments.as_slice() {
         let begin = (Instant::now(), ProcessTime::now());
         return match what.as_str() {
-            "processor" => child_time(case, &|| begin.1.elapsed().as_secs_f64()),
-            "wall" => child_time(case, &|| begin.0.elapsed().as_secs_f64()),
+            "processor" => with(case, &Timed(&|| begin.1.elapsed().as_secs_f64())),
+            "wall" => with(case, &Timed(&|| begin.0.elapsed().as_secs_f64())),
             _ => child_memory(case),
         };
     }
