@@ -264,6 +264,39 @@ fn a_fit_is_planned_and_one_that_does_not_fit_is_refused() {
     assert!(!plan.contains("parameters="), "{plan}");
 }
 
+/// The same of banded ridge; a feature that is in no band is told when the plan is explained.
+#[test]
+fn a_banded_fit_is_planned_and_one_that_does_not_fit_is_refused() {
+    let others: Vec<String> = (2..10).map(|digit| format!("'x[{digit}*'")).collect();
+    let bands = format!("{{'a': 'x[1*', 'b': ['x[0]', {}]}}", others.join(", "));
+    let options = format!("bands => {bands}, n_iter => 3, alphas => [1, 10]");
+    let study = Study::new("banded_ridge_cv", 100, 200, 2_000, &options);
+    let file = study.folder.path().join("enc.vf");
+    let text = fs::read_to_string(&file).unwrap();
+    let fitted = voxelflow(study.arguments("there", 1, &[])).expect_code(0).stderr;
+    let planned = fitted.split("train enc: plan: 200 × 2000 coefficients, ").nth(1).unwrap();
+    let needed: usize = planned.split(' ').next().unwrap().parse().unwrap();
+
+    let tight = format!("{}MiB", needed - 8);
+    let tight = ["--memory", tight.as_str()];
+    let said = voxelflow(study.arguments("tight", 1, &tight)).expect_code(2).stderr;
+    assert!(said.contains("banded_ridge_cv: 300 samples, 200 features and 2000 targets need"), "{said}");
+    let block = said.split("blocks of ").nth(1).and_then(|rest| rest.split(' ').next()).unwrap();
+    fs::write(&file, text.replace("alphas", &format!("block => {block}, alphas"))).unwrap();
+    voxelflow(study.arguments("tight", 1, &tight)).expect_code(0);
+
+    // Without a filter, the rows of the tables are known before they are read.
+    let explained = text.replace("TRAIN", "EXPLAIN TRAIN").replace(" WHERE run <> '3'", "");
+    let (before, rest) = explained.split_once("VALIDATE ON").unwrap();
+    let explained = format!("{before}WITH{}", rest.split_once("WITH").unwrap().1);
+    fs::write(&file, &explained).unwrap();
+    let plan = voxelflow(study.arguments("explained", 1, &[])).expect_code(0).stdout;
+    assert!(plan.contains("needs 200 × 2000 coefficients, "), "{plan}");
+    fs::write(&file, explained.replace("'x[0]', ", "")).unwrap();
+    let plan = voxelflow(study.arguments("explained", 1, &[])).expect_code(0).stdout;
+    assert!(plan.contains("feature `x[0]` is in no band"), "{plan}");
+}
+
 /// A card serves leave-one-out with one penalty for all targets, and one rank; what it does not serve is told with what to
 /// write instead, before it is asked.
 #[test]

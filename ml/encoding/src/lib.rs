@@ -16,6 +16,7 @@ mod banded;
 mod delays;
 mod estimator;
 mod held_out;
+mod meeting;
 mod message;
 mod model;
 mod needs;

@@ -2,20 +2,30 @@
 //! ranks hold beside it.
 
 use crate::{
-    options::{Baseline, CvChoice, Precision, RidgeCvOptions, STAGE},
+    options::{Baseline, EncodingOptions, Precision, RidgeCvOptions, STAGE},
     shares::Costs,
 };
-use voxelflow_ridge::plan::{Precision as Width, Rates, Workload};
+use voxelflow_ridge::plan::{FitSettings, Precision as Width, Rates, Workload};
 use voxelflow_ridge::{RidgeSettings, Score};
 use voxelflow_stage::{Error, Needs, Result, Room, Samples};
 use voxelflow_sync::equal_ranges;
 
+/// A fit whose targets are dealt out to ranks.
+pub(crate) trait Shared: FitSettings {
+    /// Name of the stage.
+    const STAGE: &'static str;
+    /// Targets of each rank.
+    fn shares(of: &Workload<Self>, ranks: usize) -> Vec<usize>;
+    /// Bytes of what ranks send each other in a phase.
+    fn messages(of: &Workload<Self>, phase: &str) -> u64;
+    /// Bytes that scores of a held-out sample take, beside those that all fits have.
+    fn scored(of: &Workload<Self>) -> u64;
+}
+
 /// A fit and its gang, by their sizes.
-pub(crate) struct FitPlan {
+pub(crate) struct FitPlan<S = RidgeSettings> {
     /// Of all targets.
-    workload: Workload,
-    /// Folds; 0 for leave-one-out.
-    folds: usize,
+    workload: Workload<S>,
     /// Samples that are held out.
     held_out: usize,
     permutations: usize,
@@ -33,6 +43,8 @@ const PROGRAM: u64 = 72 << 20;
 const WORTH_MEASURING: f64 = 30.0;
 
 impl FitPlan {
+    /// Of `ridge_cv`.
+    ///
     /// # Errors
     /// Folds that the samples do not allow.
     pub fn of(
@@ -42,11 +54,26 @@ impl FitPlan {
         ranks: usize,
         room: Room,
     ) -> Result<Self> {
-        let folds = match options.choice()? {
-            CvChoice::LeaveOneOut => 0,
-            CvChoice::Folds(folds) => folds,
-            CvChoice::Run => samples.runs.len(),
-        };
+        let settings = options.settings(samples)?;
+        let own = Self::new(options, settings, samples, held_out, ranks, room);
+        let own = Self { baseline: *baseline, ..own };
+        // Where all targets fit, in the basis of the features, they need not be read again.
+        let settings = RidgeSettings { read_once: true, ..own.workload.settings.clone() };
+        let once = Workload { settings, ..own.workload.clone() };
+        Ok(if own.fits(&once) { Self { workload: once, ..own } } else { own })
+    }
+}
+
+impl<S: Shared> FitPlan<S> {
+    /// Of a stage with these options and settings of its solver.
+    pub fn new(
+        options: &EncodingOptions,
+        settings: S,
+        samples: &Samples,
+        held_out: Option<&Samples>,
+        ranks: usize,
+        room: Room,
+    ) -> Self {
         let workload = Workload {
             n_samples: samples.count(),
             n_features: options.n_features(samples.features.len()),
@@ -55,25 +82,20 @@ impl FitPlan {
                 Precision::F32 => Width::F32,
                 Precision::F64 => Width::F64,
             },
-            settings: options.settings(samples)?,
+            settings,
         };
         // Runs that were joined lie in series of all their points.
         let points = samples.runs.iter().map(|run| run.offset + run.samples).max().unwrap_or(0);
         let (held_out, permutations) = (held_out.map_or(0, Samples::count), options.permutations);
-        let (ranks, baseline) = (ranks.max(1), *baseline);
-        let own = Self { workload, folds, held_out, permutations, baseline, points, ranks, room };
-        // Where all targets fit, in the basis of the features, they need not be read again.
-        let settings = RidgeSettings { read_once: true, ..own.workload.settings.clone() };
-        let once = Workload { settings, ..own.workload.clone() };
-        Ok(if own.fits(&once) { Self { workload: once, ..own } } else { own })
+        Self { workload, held_out, permutations, baseline: None, points, ranks: ranks.max(1), room }
     }
 
-    /// The settings of the solver, which says whether targets are read once.
-    pub fn into_settings(self) -> RidgeSettings {
+    /// The settings of the solver.
+    pub fn into_settings(self) -> S {
         self.workload.settings
     }
 
-    fn fits(&self, workload: &Workload) -> bool {
+    fn fits(&self, workload: &Workload<S>) -> bool {
         self.room.memory.is_none_or(|memory| self.memory(workload) <= memory)
     }
 
@@ -100,7 +122,7 @@ impl FitPlan {
             mib(needed),
             mib(memory)
         );
-        Err(Error::Data { what: STAGE.into(), reason })
+        Err(Error::Data { what: S::STAGE.into(), reason })
     }
 
     /// What it needs; measures this machine where that matters.
@@ -127,14 +149,14 @@ impl FitPlan {
             Some(Baseline::Mor) => (self.workload.n_targets, 1),
         };
         let plan = Workload { n_targets: targets, ..self.workload.clone() }.plan(rates);
-        // Every rank centres all features. The rest is dealt out; ranks of one process share its cores.
+        // Every rank makes all that is of the features alone. The rest is dealt out; ranks of one process share its cores.
         let features = plan.phases.first().map_or(0.0, |phase| phase.seconds);
         let processes = (self.ranks / self.room.ranks.max(1)).max(1) as f64;
         features + (models as f64 * plan.seconds - features) / processes
     }
 
     /// The most that a process holds: its ranks together.
-    fn memory(&self, of: &Workload) -> u64 {
+    fn memory(&self, of: &Workload<S>) -> u64 {
         let rank = |targets: usize| self.rank_memory(&Workload { n_targets: targets, ..of.clone() });
         let mut ranks: Vec<u64> = self.targets(of).into_iter().map(rank).collect();
         ranks.sort_unstable_by(|a, b| b.cmp(a));
@@ -142,14 +164,49 @@ impl FitPlan {
     }
 
     /// Of each rank.
-    fn targets(&self, of: &Workload) -> Vec<usize> {
+    fn targets(&self, of: &Workload<S>) -> Vec<usize> {
         match self.baseline {
-            None => {}
-            Some(Baseline::Mor) => return vec![1; self.ranks],
+            None => S::shares(of, self.ranks),
+            Some(Baseline::Mor) => vec![1; self.ranks],
             Some(Baseline::BMor) => {
-                return equal_ranges(of.n_targets, self.ranks).iter().map(|share| share.len()).collect();
+                equal_ranges(of.n_targets, self.ranks).iter().map(|share| share.len()).collect()
             }
         }
+    }
+
+    /// Of one rank: as its solver's plan says, less the features that it was given, which are dropped once they are
+    /// centred; and what the stage holds.
+    fn rank_memory(&self, of: &Workload<S>) -> u64 {
+        let [n, p, held] = [of.n_samples, of.n_features, self.held_out].map(|size| size as u64);
+        let block = of.settings.block().min(of.n_targets) as u64;
+        let width = of.precision.bytes() as u64;
+        // Series as they are read, and put together from their runs.
+        let read = 4 * block * (n + self.points as u64);
+        let others = u64::from(self.ranks > 1);
+        let beside = |phase: &str| match phase {
+            "features" => n * p * width,
+            "decompositions" => 0,
+            "penalties" => read,
+            // Coefficients as they are written; held-out features, series, and predictions in each rearrangement.
+            _ => {
+                let own = S::scored(of) + 8 * self.permutations as u64;
+                let scored = p * width + block * (8 + 2 * width) + own;
+                read + 2 * p * block * width + held * scored
+            }
+        };
+        let phases = S::phases(of);
+        let messages = |phase: &str| others * S::messages(of, phase);
+        let bytes = phases.iter().map(|phase| phase.bytes + beside(phase.name) + messages(phase.name));
+        let dropped = if self.baseline.is_none() { n * p * width } else { 0 };
+        bytes.max().unwrap_or(0).saturating_sub(dropped)
+    }
+}
+
+impl Shared for RidgeSettings {
+    const STAGE: &'static str = STAGE;
+
+    fn shares(of: &Workload, ranks: usize) -> Vec<usize> {
+        let folds = of.folds().len();
         let [n, p, alphas] = [of.n_samples, of.n_features, of.settings.alphas.len()];
         let shared = !of.settings.alpha_per_target && of.settings.score != Score::Pearson;
         let costs = Costs {
@@ -157,38 +214,27 @@ impl FitPlan {
             p: p as f64,
             v: n.min(p) as f64,
             alphas: alphas as f64,
-            folds: self.folds,
-            without_predictions: shared && self.folds == 0,
+            folds,
+            without_predictions: shared && folds == 0,
             wide: 8.0 / of.precision.bytes() as f64,
         };
-        let shares = costs.shares(of.n_targets, self.ranks);
+        let shares = costs.shares(of.n_targets, ranks);
         shares.into_iter().map(|share| share.len()).collect()
     }
 
-    /// Of one rank: as its solver's plan says, less the features that it was given, which are dropped once they are
-    /// centred; and what the stage holds.
-    fn rank_memory(&self, of: &Workload) -> u64 {
-        let [n, p, held] = [of.n_samples, of.n_features, self.held_out].map(|size| size as u64);
-        let block = of.settings.block.min(of.n_targets) as u64;
-        let (k, width, alphas) = (n.min(p), of.precision.bytes() as u64, of.settings.alphas.len() as u64);
-        // Series as they are read, and put together from their runs.
-        let read = 4 * block * (n + self.points as u64);
-        let others = u64::from(self.ranks > 1);
-        let beside = |phase: &str| match phase {
-            "features" => n * p * width,
-            // The Gram matrix as a message, and a decomposition.
-            "decompositions" => others * (16 * p * p + 2 * width * k * (n + p)),
-            "penalties" => read + others * 16 * (k * k + (alphas + 1) * n),
-            // Coefficients as they are written; held-out features, series, and predictions in each rearrangement.
-            _ => {
-                let scored = p * width + block * (8 + 2 * width) + 8 * self.permutations as u64;
-                read + 2 * p * block * width + held * scored
-            }
-        };
-        let phases = of.phases();
-        let bytes = phases.iter().map(|phase| phase.bytes + beside(phase.name));
-        let dropped = if self.baseline.is_none() { n * p * width } else { 0 };
-        bytes.max().unwrap_or(0).saturating_sub(dropped)
+    fn messages(of: &Workload, phase: &str) -> u64 {
+        let [n, p, alphas] = [of.n_samples, of.n_features, of.settings.alphas.len()].map(|size| size as u64);
+        let (k, width) = (n.min(p), of.precision.bytes() as u64);
+        match phase {
+            // The Gram matrix, and a decomposition.
+            "decompositions" => 16 * p * p + 2 * width * k * (n + p),
+            "penalties" => 16 * (k * k + (alphas + 1) * n),
+            _ => 0,
+        }
+    }
+
+    fn scored(_of: &Workload) -> u64 {
+        0
     }
 }
 

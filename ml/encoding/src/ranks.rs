@@ -4,6 +4,7 @@ use crate::{
     FittedEncoding,
     delays::{self, delayed},
     held_out::{self, HeldOut},
+    meeting::meet,
     message::Number,
     needs::FitPlan,
     options::{RidgeCvOptions, STAGE, of_ridge, written},
@@ -18,7 +19,7 @@ use serde::Serialize;
 use std::{fs::File, time::Instant};
 use voxelflow_ridge::{Coefficients, RidgeCv, RidgeFit};
 use voxelflow_stage::{Error, Explained, Fitted, Gang, Result};
-use voxelflow_sync::{CommunicatorExt, Rank, Start};
+use voxelflow_sync::CommunicatorExt;
 
 /// What was chosen, for people.
 #[derive(Debug, Serialize)]
@@ -50,29 +51,20 @@ pub(crate) fn fit<T: Number>(
         reason: "the gang has no folder for the model".into(),
     })?;
     let rows = train.series.rows();
-    let (planned, solver_settings) = match &stream {
-        Some(stream) => (stream.needs.clone(), options.settings(train.samples)?),
+    let (sync, progress) = (sync.as_mut(), progress.as_ref());
+    let (c, solver_settings) = match &stream {
+        Some(stream) => {
+            let solver_settings = options.settings(train.samples)?;
+            (meet(sync, progress, rows, || stream.needs.clone())?, solver_settings)
+        }
         None => {
             let held_out = validation.as_ref().map(|explained| explained.samples);
             let plan = FitPlan::of(given, train.samples, held_out, settings.ranks, *room)?;
             plan.check()?;
-            // Measured while the others wait for this one.
-            let needs = (sync.rank() == Rank(0) && progress.is_some()).then(|| plan.needs());
-            (needs, plan.into_settings())
+            (meet(sync, progress, rows, || Some(plan.needs()))?, plan.into_settings())
         }
     };
-    // The ranks meet; there are no parameters to agree on.
-    sync.join(&mut [0.0], Start::fresh(rows))?;
-    let c = sync.communicator()?;
     let rank = c.rank().0;
-    // Only a member of the gang is listened to.
-    if let (Some(progress), Some(needs)) = (&progress, planned) {
-        progress.planned(&needs);
-    }
-    if let Some(progress) = progress {
-        progress.started(rows as u64);
-    }
-
     let Explained { series, features, samples } = train;
     let x = delayed::<T>(features, samples, &options.delays)?;
     let (n_samples, n_features) = (x.nrows(), x.ncols());

@@ -130,15 +130,19 @@ impl FeatureTable {
         Ok(Self { keys, stimulus, form: Form::Samples(features) })
     }
 
-    /// Features of a sample, where the columns of `schema` tell: lists of one length, a row a sample.
-    pub fn width(&self, schema: &Schema) -> Option<usize> {
+    /// Names of the features of a sample, where the columns of `schema` tell: lists of one length, a row a sample.
+    pub fn names(&self, schema: &Schema) -> Option<Vec<String>> {
         let Form::Samples(columns) = &self.form else { return None };
-        let width = |name: &String| match schema.field_with_name(name).ok()?.data_type() {
-            DataType::FixedSizeList(_, n) => usize::try_from(*n).ok(),
-            DataType::List(_) | DataType::LargeList(_) => None,
-            _ => Some(1),
-        };
-        columns.iter().map(width).sum()
+        let mut all = Vec::new();
+        for name in columns {
+            let width = match schema.field_with_name(name).ok()?.data_type() {
+                DataType::FixedSizeList(_, n) => Some(usize::try_from(*n).ok()?),
+                DataType::List(_) | DataType::LargeList(_) => return None,
+                _ => None,
+            };
+            all.extend(names_of(name, width));
+        }
+        Some(all)
     }
 
     /// The features in `batches`, which come in the order of the table's partitions.
@@ -347,10 +351,7 @@ impl Part {
     }
 
     fn names(&self, name: &str) -> Vec<String> {
-        match self.lists {
-            None => vec![name.to_owned()],
-            Some((_, width)) => (0..width).map(|number| format!("{name}[{number}]")).collect(),
-        }
+        names_of(name, self.lists.as_ref().map(|(_, width)| *width))
     }
 
     /// Appends what row `row` has; null is NaN, which is refused with its place.
@@ -362,6 +363,14 @@ impl Part {
             Some((lists, width)) if lists.is_null(row) => to.extend(std::iter::repeat_n(f32::NAN, *width)),
             Some((_, width)) => to.extend((row * width..(row + 1) * width).map(value)),
         }
+    }
+}
+
+/// Names of the features of a column: its own, or, of lists of a width, one for each place.
+fn names_of(column: &str, width: Option<usize>) -> Vec<String> {
+    match width {
+        None => vec![column.to_owned()],
+        Some(width) => (0..width).map(|number| format!("{column}[{number}]")).collect(),
     }
 }
 

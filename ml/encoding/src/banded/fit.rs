@@ -5,6 +5,7 @@ use crate::{
     FittedEncoding,
     delays::{self, delayed},
     held_out::HeldOut,
+    meeting::meet,
     message::{Number, pack, unpack},
     options::{of_ridge, written},
     report::{FitReport, RankReport, cpu_seconds},
@@ -23,7 +24,7 @@ use voxelflow_ridge::{
     BandedCoefficients, BandedFit, BandedRidgeCv, Coefficients, Decomposition, Part, Together,
 };
 use voxelflow_stage::{Error, Explained, Fitted, Gang, Result};
-use voxelflow_sync::{Communicator, CommunicatorExt, Rank, ReduceOp, Start, equal_ranges};
+use voxelflow_sync::{Communicator, CommunicatorExt, Rank, ReduceOp, equal_ranges};
 
 /// What was chosen, for people.
 #[derive(Debug, Serialize)]
@@ -50,7 +51,7 @@ pub(super) fn fit<T: Number>(
 ) -> Result<Fitted> {
     let (clock, cpu) = (Instant::now(), cpu_seconds());
     gang.check_cancelled()?;
-    let Gang { sync, settings, progress, output, cancelled, .. } = gang;
+    let Gang { sync, settings, progress, output, room, cancelled, .. } = gang;
     let folder = output.clone().ok_or_else(|| Error::Data {
         what: STAGE.into(),
         reason: "the gang has no folder for the model".into(),
@@ -59,18 +60,15 @@ pub(super) fn fit<T: Number>(
         options.encoding.untested()?;
     }
     let rows = train.series.rows();
-    // The ranks meet; there are no parameters to agree on.
-    sync.join(&mut [0.0], Start::fresh(rows))?;
-    let c = sync.communicator()?;
+    let plan = options.plan(train.samples, validation.as_ref().map(|own| own.samples), settings, *room)?;
+    plan.check()?;
+    let c = meet(sync.as_mut(), progress.as_ref(), rows, || Some(plan.needs()))?;
     let (rank, world) = (c.rank().0, c.world());
-    if let Some(progress) = progress {
-        progress.started(rows as u64);
-    }
 
     let Explained { series, features, samples } = train;
     let (bands, delays) = (options.bands(samples)?, &options.encoding.delays);
     let x = bands.arranged(&delayed::<T>(features, samples, delays)?, delays.len());
-    let solver = options.settings(samples, settings.seed)?;
+    let solver = plan.into_settings();
     let (sizes, gammas, block) = (solver.bands.clone(), solver.gammas.clone(), solver.block);
     let (n_samples, n_features) = (x.nrows(), x.ncols());
     let ridge = BandedRidgeCv::new(x.as_ref(), solver).map_err(of_ridge)?;

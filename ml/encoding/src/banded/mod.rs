@@ -11,6 +11,7 @@
 
 mod bands;
 mod fit;
+mod needs;
 mod options;
 
 pub use bands::Features;
@@ -19,7 +20,8 @@ pub use options::BandedOptions;
 use crate::{FittedEncoding, options::Precision};
 use std::path::Path;
 use voxelflow_stage::{
-    Error, Estimator, Explained, Fitted, Gang, Model, Options, Result, Samples, StageKind, TrainSettings,
+    Error, Estimator, Explained, Fitted, Gang, Model, Needs, Options, Result, Room, Samples, StageKind,
+    TrainSettings,
 };
 
 /// Name of the stage.
@@ -78,6 +80,18 @@ impl Estimator for BandedRidgeCvEstimator {
             Precision::F64 => fit::fit::<f64>(&self.options, train, validation, gang),
         };
         fitted.map_err(named)
+    }
+
+    fn needs(
+        &self,
+        samples: &Samples,
+        held_out: Option<&Samples>,
+        settings: &TrainSettings,
+        room: &Room,
+    ) -> Result<Option<Needs>> {
+        let plan = self.options.plan(samples, held_out, settings, *room)?;
+        plan.check()?;
+        Ok(Some(plan.needs()))
     }
 
     fn target_columns(&self) -> Vec<String> {

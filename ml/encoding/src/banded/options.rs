@@ -2,10 +2,11 @@
 //! himalaya's `GroupRidgeCV` and its random search.
 
 use super::{STAGE, bands::Bands, bands::Patterns, named};
+use crate::needs::FitPlan;
 use crate::options::{CvChoice, EncodingOptions, of_ridge, with_scoring};
 use serde::{Deserialize, Serialize};
 use voxelflow_ridge::{BandedSettings, CrossValidation, dirichlet};
-use voxelflow_stage::{Error, Options, Result, Samples, parse_options};
+use voxelflow_stage::{Error, Options, Result, Room, Samples, TrainSettings, parse_options};
 
 /// Options of the stage.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -124,6 +125,23 @@ impl BandedOptions {
             block: ridge.block,
             ..BandedSettings::new(bands, self.drawn(seed)?, folds)
         })
+    }
+}
+
+impl BandedOptions {
+    /// What a fit of these samples will need.
+    ///
+    /// # Errors
+    /// As [`Self::settings`].
+    pub(crate) fn plan(
+        &self,
+        samples: &Samples,
+        held_out: Option<&Samples>,
+        settings: &TrainSettings,
+        room: Room,
+    ) -> Result<FitPlan<BandedSettings>> {
+        let solver = self.settings(samples, settings.seed)?;
+        Ok(FitPlan::new(&self.encoding, solver, samples, held_out, settings.ranks, room))
     }
 }
 

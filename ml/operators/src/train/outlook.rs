@@ -53,7 +53,7 @@ fn samples(
     validation: Option<&Arc<dyn ExecutionPlan>>,
     features: &Arc<dyn ExecutionPlan>,
 ) -> Option<(Samples, Option<Samples>)> {
-    let width = FeatureTable::find(&features.schema()).ok()?.width(&features.schema())?;
+    let names = FeatureTable::find(&features.schema()).ok()?.names(&features.schema())?;
     let all = rows(features)?;
     // A row has the points of one target in one run, or in several that were joined.
     let points = |plan: &Arc<dyn ExecutionPlan>| {
@@ -68,8 +68,7 @@ fn samples(
         let samples = exactly(points, targets)?;
         let runs = exactly(samples, run)?;
         let run = |_| SampleRun { samples: run, ..SampleRun::default() };
-        let features = vec![String::new(); width];
-        Some(Samples { features, runs: (0..runs).map(run).collect(), groups: vec![targets] })
+        Some(Samples { features: names.clone(), runs: (0..runs).map(run).collect(), groups: vec![targets] })
     };
     let held_out = match validation {
         Some(plan) => Some(of(held_out, plan)?),

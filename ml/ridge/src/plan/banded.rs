@@ -13,15 +13,20 @@ impl FitSettings for BandedSettings {
     fn phases(of: &Workload<Self>) -> Vec<Phase> {
         let sizes = Sizes::of(of);
         let (features, centred) = sizes.features();
-        let (held, peak, weighted) = sizes.decompositions();
-        let (beside, scored) = sizes.penalties();
-        let (last, fitted) = sizes.coefficients();
-        let phase = |name, work, bytes| Phase { name, work, bytes: of_process(sizes.given() + bytes) };
+        let (decompositions, weighted) = sizes.decompositions();
+        let (penalties, scored) = sizes.penalties();
+        let (coefficients, fitted) = sizes.coefficients();
+        let base = sizes.given() + features.held;
+        let phase = |name, work, before: f64, own: &Bytes| Phase {
+            name,
+            work,
+            bytes: of_process(before + own.held, own.on_the_way),
+        };
         vec![
-            phase("features", centred, features.most),
-            phase("decompositions", weighted, features.held + peak),
-            phase("penalties", scored, features.held + held + beside),
-            phase("coefficients", fitted, features.held + last),
+            phase("features", centred, sizes.given(), &features),
+            phase("decompositions", weighted, base, &decompositions),
+            phase("penalties", scored, base + decompositions.held, &penalties),
+            phase("coefficients", fitted, base, &coefficients),
         ]
     }
 
@@ -39,10 +44,10 @@ impl FitSettings for BandedSettings {
     }
 }
 
-/// Bytes that are held afterwards, and the most that is held on the way.
-struct Held {
+/// Bytes of a phase: what it keeps, and the most that it has beside that.
+struct Bytes {
     held: f64,
-    most: f64,
+    on_the_way: f64,
 }
 
 /// Of a fold: samples of which scores are taken, all that are held out, and what its fit sees.
@@ -122,7 +127,7 @@ impl Sizes {
     }
 
     /// What all weights share; beside [`Self::given`].
-    fn features(&self) -> (Held, Work) {
+    fn features(&self) -> (Bytes, Work) {
         let Self { n, p, s, .. } = *self;
         let mut work = Work { pass: 2.0 * n * p, fresh: fresh(n * p * s), ..Work::default() };
         let (mut held, mut most) = (0.0, 0.0_f64);
@@ -135,7 +140,7 @@ impl Sizes {
                 work.pass += n * p * band + n * n;
                 work.fresh += fresh(widened) + fresh(n * n * 8.0);
             }
-            return (Held { held, most }, work);
+            return (Bytes { held, on_the_way: (most - held).max(0.0) }, work);
         }
         let square = p * p * 8.0;
         let (widened, anew) = self.widened(n);
@@ -155,7 +160,7 @@ impl Sizes {
             work.pass += (3.0 * fold.out + fold.held) * p + 2.0 * p * p;
             work.fresh += anew + 2.0 * fresh(square) + fresh(fold.out * p * s) + fresh(fold.held * p * s);
         }
-        (Held { held, most }, work)
+        (Bytes { held, on_the_way: (most - held).max(0.0) }, work)
     }
 
     /// A decomposition of a fold, or of all samples where there is none: what is kept of it, the most that is held in
@@ -184,8 +189,8 @@ impl Sizes {
         (basis + z, most, work)
     }
 
-    /// Of all folds under all weights: what is held of those at once, the most that is held, and the work.
-    fn decompositions(&self) -> (f64, f64, Work) {
+    /// Of all folds under all weights, of which some are held at once.
+    fn decompositions(&self) -> (Bytes, Work) {
         let (mut held, mut most, mut work) = (0.0, 0.0_f64, Work::default());
         for fold in &self.folds {
             let (kept, on_the_way, own) = self.decomposition(Some(fold));
@@ -193,11 +198,11 @@ impl Sizes {
             most = most.max(on_the_way - kept);
             work = work + own.times(self.gammas as usize);
         }
-        (held, held + most.max(0.0), work)
+        (Bytes { held, on_the_way: most }, work)
     }
 
-    /// Scores of all weights and penalties: what is held beside decompositions, and the work.
-    fn penalties(&self) -> (f64, Work) {
+    /// Scores of all weights and penalties.
+    fn penalties(&self) -> (Bytes, Work) {
         let Self { n, p, t, b, s, alphas, gammas, .. } = *self;
         let passes = (gammas / self.at_once).ceil();
         let block = |rows: f64| self.blocks() * fresh(rows * b * s);
@@ -239,12 +244,12 @@ impl Sizes {
             on_the_way = on_the_way.max(2.0 * k * b * s + wide);
         }
         let scores = 3.0 * alphas * b + if self.alpha_per_target { 0.0 } else { alphas * self.at_once * t };
-        let bytes = squares + parts + on_the_way + 8.0 * scores + 32.0 * t;
-        (bytes, read.times(passes as usize) + weighted.times(gammas as usize))
+        let held = squares + parts + 8.0 * scores + 32.0 * t;
+        (Bytes { held, on_the_way }, read.times(passes as usize) + weighted.times(gammas as usize))
     }
 
     /// Coefficients under the weights that were chosen: all of them, where targets are many.
-    fn coefficients(&self) -> (f64, Work) {
+    fn coefficients(&self) -> (Bytes, Work) {
         let Self { n, p, t, b, s, .. } = *self;
         let chosen = self.gammas.min(t);
         let (kept, on_the_way, whole) = self.decomposition(None);
@@ -258,8 +263,8 @@ impl Sizes {
             ..Work::default()
         };
         let block = (n + 3.0 * k + p) * b * s;
-        let most = (on_the_way - kept).max(block);
-        let held = self.at_once.min(chosen) * kept + most + 32.0 * t;
-        (held, work + whole.times(chosen as usize))
+        let held = self.at_once.min(chosen) * kept + 32.0 * t;
+        let bytes = Bytes { held, on_the_way: (on_the_way - kept).max(block) };
+        (bytes, work + whole.times(chosen as usize))
     }
 }

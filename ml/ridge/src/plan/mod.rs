@@ -186,7 +186,7 @@ impl<S: FitSettings> Workload<S> {
 
 impl Workload {
     /// Held samples, and those besides that its fit does not see, of each fold.
-    fn folds(&self) -> Vec<(usize, usize)> {
+    pub fn folds(&self) -> Vec<(usize, usize)> {
         match &self.settings.cv {
             CrossValidation::LeaveOneOut => Vec::new(),
             CrossValidation::Folds(folds) => {
