@@ -161,6 +161,107 @@ fn four_ranks_on_four_executors_give_the_model_of_one_process() {
     }
 }
 
+/// What a model predicts, by run and voxel: mean and standard deviation, and r with what was measured.
+fn predicted(out: &Path) -> Vec<Vec<Option<f64>>> {
+    let rows = |table: &str| {
+        let entries = fs::read_dir(out.join("tables").join(table)).unwrap();
+        let folders: Vec<PathBuf> = entries.map(|e| e.unwrap().path()).filter(|path| path.is_dir()).collect();
+        assert_eq!(folders.len(), 1, "{folders:?}");
+        folders[0].display().to_string()
+    };
+    let (predicted, compared) = (rows("predicted"), rows("compared"));
+    let sql = format!(
+        "SELECT p.run, p.voxel, list_mean(p.series), list_std(p.series), c.r \
+         FROM '{predicted}/' p JOIN '{compared}/' c ON p.run = c.run AND p.voxel = c.voxel \
+         ORDER BY p.run, p.voxel"
+    );
+    let text = voxelflow(["sql", &sql, "--format", "csv"]).expect_code(0).stdout;
+    text.lines().skip(1).map(|row| row.split(',').map(|cell| cell.parse().ok()).collect()).collect()
+}
+
+/// A file trains and predicts; another one predicts by the folder that was left, with and without executors.
+#[test]
+fn a_model_predicts_the_same_in_one_process_on_executors_and_from_its_folder() {
+    let bands = "bands => {'first': ['x[0]', 'x[1]'], 'rest': ['x[2]', 'x[3]', 'x[4]']}";
+    let banded = format!("{bands}, n_iter => 6, alphas => [0.1, 1, 10, 100], delays => [0, 1]");
+    for (stage, options) in [
+        ("ridge_cv", "alphas => [0.1, 1, 10], cv => 'run', delays => [0, 1]"),
+        ("banded_ridge_cv", banded.as_str()),
+    ] {
+        let study = Study::new(stage, 60, 5, 40, options);
+        let at = study.folder.path().display().to_string();
+        let file = study.folder.path().join("enc.vf");
+        let training = fs::read_to_string(&file).unwrap();
+        let statements = |model: &str| {
+            format!(
+                "CREATE TABLE predicted AS SELECT * FROM predict({model}, (SELECT * FROM '{at}/stimuli.parquet'));\n\
+                 CREATE TABLE compared AS SELECT s.run, s.voxel, pearson_r(p.series, s.series) AS r\n\
+                   FROM predicted p JOIN '{at}/series/' s ON p.run = s.run AND p.voxel = s.voxel;\n"
+            )
+        };
+        fs::write(&file, training + &statements("enc")).unwrap();
+        let targets = study.run("here", 1, &[]);
+        let here = predicted(&study.out("here"));
+        assert_eq!(here.len(), RUNS * 40);
+        assert_eq!(here[0][2..], [None; 3], "voxel 0 is constant");
+        let held_out = here.iter().filter(|row| row[0] == Some(3.0));
+        for (row, target) in held_out.zip(&targets) {
+            match (row[4], target[3]) {
+                (Some(found), Some(r)) => {
+                    assert!((found - r).abs() < 1e-6, "r is {r}, of predictions {found}")
+                }
+                (found, r) => assert_eq!(found, r),
+            }
+        }
+        let folder = study.out("here").join("models/enc").display().to_string();
+        fs::write(&file, statements(&format!("'{folder}'"))).unwrap();
+        for (name, flags) in [("again", &[][..]), ("there", &["--executors", "2", "--slots", "2"][..])] {
+            voxelflow(study.arguments(name, 1, flags)).expect_code(0);
+            assert_eq!(predicted(&study.out(name)), here, "{name}");
+        }
+
+        // What was predicted stands until the model is another one.
+        let unchanged = voxelflow(study.arguments("again", 1, &[])).expect_code(0).stdout;
+        assert_eq!(unchanged.matches("unchanged").count(), 2, "{unchanged}");
+        let config = Path::new(&folder).join("config.json");
+        fs::write(&config, fs::read(&config).unwrap()).unwrap();
+        let changed = voxelflow(study.arguments("again", 1, &[])).expect_code(0).stdout;
+        assert_eq!(changed.matches("unchanged").count(), 0, "{changed}");
+    }
+}
+
+/// What is wrong with features to predict from is said before anything is trained, as far as their columns tell.
+#[test]
+fn features_that_are_not_the_models_are_refused_before_it_is_trained() {
+    let study = Study::new("ridge_cv", 20, 2, 3, "alphas => [1], cv => 'run'");
+    let file = study.folder.path().join("enc.vf");
+    let training = fs::read_to_string(&file).unwrap();
+    let stimuli = study.folder.path().join("stimuli.parquet").display().to_string();
+    for (arguments, says) in [
+        (format!("enc, (SELECT run, tr, x[1] AS y FROM '{stimuli}')"), "needs `x[0]`, `x[1]`, which"),
+        (format!("enc, (SELECT *, 1 AS y FROM '{stimuli}')"), "`y` is not among the features of the model"),
+        (format!("enc, (SELECT run, x FROM '{stimuli}')"), "predict needs the column `tr`"),
+        (
+            format!("enk, (SELECT * FROM '{stimuli}')"),
+            "unknown model `enk` in predict(…), did you mean `enc`?",
+        ),
+        (format!("enc, (SELECT * FROM '{stimuli}'), volumes => 3"), "unknown option `volumes`"),
+    ] {
+        fs::write(&file, format!("{training}SELECT * FROM predict({arguments});\n")).unwrap();
+        let ended = voxelflow(study.arguments("wrong", 1, &[])).expect_code(2);
+        assert!(ended.stderr.contains(says), "{says:?} is missing in\n{}", ended.stderr);
+        assert!(!study.out("wrong").join("models/enc").exists());
+    }
+    let late = format!("SELECT * FROM predict(enc, (SELECT * FROM '{stimuli}' WHERE tr < 9));\n");
+    fs::write(&file, training + &late).unwrap();
+    let ended = voxelflow(study.arguments("late", 1, &[])).expect_code(2);
+    assert!(
+        ended.stderr.contains("has 9 samples of features, and the series are to have 20"),
+        "{}",
+        ended.stderr
+    );
+}
+
 /// A rank that is lost ends the training at once, and nothing is published; the next run of the statement gives the
 /// model.
 #[test]

@@ -77,6 +77,6 @@ pub use runner::{LocalRunner, PlanRun, PlanRunner, Runner};
 pub use session_context::{
     EngineConfig, ExtensionPlanners, StoresOf, memory_of_session, session_context, session_state,
 };
-pub use stage_planner::{MODEL_TABLE, OptionMap, StageError, StagePlanner, TrainRequest};
+pub use stage_planner::{MODEL_OPTION, MODEL_TABLE, OptionMap, StageError, StagePlanner, TrainRequest};
 pub use staging::{Claim, WriterLock, claim_target, remove_left_behind, replace_target};
 pub use train::{ModelFunction, StageSpec, TrainConfig, TrainedModel, TrainingHistory};

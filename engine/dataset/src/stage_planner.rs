@@ -12,6 +12,9 @@ use std::{error::Error, fmt, path::PathBuf, sync::Arc};
 /// The file with the table of a model, in its folder.
 pub const MODEL_TABLE: &str = "targets.parquet";
 
+/// The option of a table operator of models that holds the model's folder.
+pub const MODEL_OPTION: &str = "model";
+
 /// Options by name, as written `(name => value, …)`.
 pub type OptionMap = Map<String, Value>;
 
@@ -78,6 +81,28 @@ pub trait StagePlanner: fmt::Debug + Send + Sync {
         input: LogicalPlan,
         options: &OptionMap,
     ) -> Result<LogicalPlan, StageError>;
+    /// Of the [table operators](Self::table_operators) those whose first argument is a model and whose second is the
+    /// table, as in `FROM predict(enc, features)`; the language writes the model's folder as their option
+    /// [`MODEL_OPTION`].
+    fn model_operators(&self) -> Vec<String> {
+        Vec::new()
+    }
+    /// As [`Self::plan_table_operator`], for an operator of models over the requested model, which is not trained yet:
+    /// lets a file be checked as a whole without running it. The plan has columns, and is not run.
+    ///
+    /// # Errors
+    /// As [`Self::plan_table_operator`]; a model that the operator is not for.
+    fn plan_declared_operator(
+        &self,
+        operator: &str,
+        request: &TrainRequest,
+        input: LogicalPlan,
+        options: &OptionMap,
+    ) -> Result<LogicalPlan, StageError> {
+        let mut options = options.clone();
+        options.insert(MODEL_OPTION.to_owned(), request.folder.to_string_lossy().into());
+        self.plan_table_operator(operator, input, &options)
+    }
     /// Functions of fitted models, for example `encode`: their first argument is the model's folder, a
     /// string literal (the language writes it for the model's name), their second the series.
     fn model_functions(&self) -> Vec<Arc<ScalarUDF>>;

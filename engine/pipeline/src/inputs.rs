@@ -25,6 +25,8 @@ pub struct Inputs {
     pub tables: BTreeSet<String>,
     /// Models by name.
     pub models: BTreeSet<String>,
+    /// Models that are given by their folder or location.
+    pub model_folders: BTreeSet<String>,
 }
 
 impl Planner {
@@ -70,6 +72,7 @@ impl PlannerContext {
         let mut rewriter = self.rewriter(statement);
         rewriter.rewrite_sql(&mut sql)?;
         inputs.models.append(&mut rewriter.read);
+        inputs.model_folders.append(&mut rewriter.read_folders);
         let refused = |e: DataFusionError| {
             PipelineError::new(&statement.source, statement.span, e.message().into_owned()).caused_by(e)
         };

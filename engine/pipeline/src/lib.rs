@@ -28,6 +28,7 @@ mod explain;
 mod inputs;
 mod key;
 mod model;
+mod model_relation;
 mod options;
 mod parser;
 mod planner;

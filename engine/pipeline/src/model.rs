@@ -1,11 +1,12 @@
 //! `encode(dca, series)`: functions of models in queries.
 //!
 //! The stage's function takes the model's folder, so the name becomes the folder before a statement is
-//! planned. A model that is only declared (checking, not running) has no folder yet: its functions are
+//! planned, for table operators of models as well. A model that is only declared (checking, not running) has no folder yet: its functions are
 //! replaced by [`DeclaredFunction`]s, which have a type but cannot be run.
 
 use crate::{
     error::{PipelineError, Result, did_you_mean, listed},
+    model_relation::{give_folder, rename_call, take_model},
     options::ident_name,
     relation::{RelationNames, rewrite_operator, single_name},
     source::Source,
@@ -17,8 +18,8 @@ use datafusion::{
     sql::{
         parser::{CopyToSource, Statement as SqlStatement},
         sqlparser::ast::{
-            Expr, Function, FunctionArg, FunctionArgExpr, FunctionArguments, Ident, ObjectName, Select,
-            SelectItem, TableFactor, Value, ValueWithSpan, VisitMut, VisitorMut, visit_expressions,
+            Expr, Function, FunctionArg, FunctionArgExpr, FunctionArguments, Ident, Select, SelectItem,
+            TableFactor, Value, ValueWithSpan, VisitMut, VisitorMut, visit_expressions,
         },
     },
 };
@@ -40,6 +41,14 @@ pub(crate) enum ModelEntry {
     Declared(Arc<TrainRequest>),
 }
 
+/// What a name of a model stands for.
+enum NamedModel {
+    /// Its folder, as an expression.
+    Folder(Box<Expr>),
+    /// It has none yet: its name.
+    Declared(String),
+}
+
 /// Replaces names of models by folders and makes inputs of table operators subqueries; notes what is read.
 pub(crate) struct Rewriter<'a> {
     pub(crate) source: &'a Source,
@@ -48,8 +57,12 @@ pub(crate) struct Rewriter<'a> {
     pub(crate) models: &'a BTreeMap<String, ModelEntry>,
     /// Models that were named.
     pub(crate) read: BTreeSet<String>,
+    /// Models that were given by their folder.
+    pub(crate) read_folders: BTreeSet<String>,
     /// Functions of declared models that were called: (function, model).
     pub(crate) declared: BTreeSet<(String, String)>,
+    /// The same of table operators.
+    pub(crate) declared_operators: BTreeSet<(String, String)>,
 }
 
 impl Rewriter<'_> {
@@ -92,34 +105,62 @@ impl Rewriter<'_> {
         let Some(FunctionArg::Unnamed(FunctionArgExpr::Expr(first))) = list.args.first_mut() else {
             return Ok(());
         };
+        match self.model_named(&name, first)? {
+            NamedModel::Folder(folder) => *first = *folder,
+            NamedModel::Declared(model) => {
+                list.args.remove(0);
+                rename_call(&mut function.name, declared_name(&name, &model));
+                self.declared.insert((name, model));
+            }
+        }
+        Ok(())
+    }
+
+    fn rewrite_relation(&mut self, relation: &mut TableFactor) -> Result<()> {
+        let model = take_model(self.source, &self.relations, relation)?;
+        let model = match model {
+            Some((operator, expr)) => Some((self.model_named(&operator, &expr)?, operator)),
+            None => None,
+        };
+        rewrite_operator(self.source, &self.relations, relation)?;
+        match (model, relation) {
+            (Some((NamedModel::Folder(folder), _)), relation) => give_folder(relation, *folder),
+            (Some((NamedModel::Declared(model), operator)), TableFactor::Table { name, .. }) => {
+                rename_call(name, declared_name(&operator, &model));
+                self.declared_operators.insert((operator, model));
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// The model that `expr` names as the first argument of `call`.
+    fn model_named(&mut self, call: &str, expr: &Expr) -> Result<NamedModel> {
         // A string is the folder itself: a model that no statement of this file trains.
-        let Expr::Identifier(ident) = first else { return Ok(()) };
+        let Expr::Identifier(ident) = expr else {
+            if let Expr::Value(ValueWithSpan { value: Value::SingleQuotedString(folder), .. }) = expr {
+                self.read_folders.insert(folder.clone());
+            }
+            return Ok(NamedModel::Folder(Box::new(expr.clone())));
+        };
         let model = ident_name(self.source, ident);
         let Some(entry) = self.models.get(&model.text) else {
             let known: Vec<String> = self.models.keys().cloned().collect();
             let message =
-                format!("unknown model `{}` in {name}(…){}", model.text, did_you_mean(&model.text, &known));
+                format!("unknown model `{}` in {call}(…){}", model.text, did_you_mean(&model.text, &known));
             let help = listed("the models", "no model is trained before this statement", &known);
             return Err(PipelineError::new(self.source, model.span, message).help(format!(
-                "{help}\na model of another run is named by its folder: {name}('path/to/model', …)"
+                "{help}\na model of another run is named by its folder: {call}('path/to/model', …)"
             )));
         };
         self.read.insert(model.text.clone());
-        match entry {
+        Ok(match entry {
             ModelEntry::Trained(folder) => {
                 let value = Value::SingleQuotedString(folder.to_string_lossy().into_owned());
-                *first = Expr::Value(ValueWithSpan { value, span: ident.span });
+                NamedModel::Folder(Box::new(Expr::Value(ValueWithSpan { value, span: ident.span })))
             }
-            ModelEntry::Declared(_) => {
-                list.args.remove(0);
-                let mut declared = Ident::with_quote('"', declared_name(&name, &model.text));
-                declared.span =
-                    function.name.0.first().and_then(|p| p.as_ident()).map_or(declared.span, |i| i.span);
-                function.name = ObjectName::from(vec![declared]);
-                self.declared.insert((name, model.text));
-            }
-        }
-        Ok(())
+            ModelEntry::Declared(_) => NamedModel::Declared(model.text),
+        })
     }
 }
 
@@ -140,7 +181,7 @@ impl VisitorMut for Rewriter<'_> {
     }
 
     fn pre_visit_table_factor(&mut self, relation: &mut TableFactor) -> ControlFlow<PipelineError> {
-        flow(rewrite_operator(self.source, &self.relations, relation))
+        flow(self.rewrite_relation(relation))
     }
 
     fn pre_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<PipelineError> {
@@ -158,7 +199,8 @@ fn flow(result: Result<()>) -> ControlFlow<PipelineError> {
     }
 }
 
-fn declared_name(function: &str, model: &str) -> String {
+/// What a call of a function or table operator of a declared model is called instead.
+pub(crate) fn declared_name(function: &str, model: &str) -> String {
     format!("{function} of {model}")
 }
 

@@ -4,7 +4,8 @@ use crate::{
     diagnose::{KnownNames, diagnose, locate, refused},
     error::{PipelineError, Result, did_you_mean, listed},
     explain::{ExplainRow, explain},
-    model::{DeclaredFunction, ModelEntry, Rewriter},
+    model::{DeclaredFunction, ModelEntry, Rewriter, declared_name},
+    model_relation::DeclaredOperators,
     relation::{OperatorRelations, RelationNames},
     source::Span,
     statement::{ExportMaps, Relation, Statement, StatementKind, Train},
@@ -119,6 +120,7 @@ pub(crate) struct PlannerContext {
     pub(crate) session: SessionContext,
     pub(crate) stages: Arc<dyn StagePlanner>,
     pub(crate) models: BTreeMap<String, ModelEntry>,
+    declared: DeclaredOperators,
 }
 
 impl std::fmt::Debug for PlannerContext {
@@ -139,12 +141,14 @@ impl Planner {
         stages: Arc<dyn StagePlanner>,
         model_root: impl Into<PathBuf>,
     ) -> Result<Self, DataFusionError> {
-        session.register_relation_planner(Arc::new(OperatorRelations::new(Arc::clone(&stages))))?;
+        let declared = DeclaredOperators::default();
+        let relations = OperatorRelations::new(Arc::clone(&stages), declared.clone());
+        session.register_relation_planner(Arc::new(relations))?;
         for function in stages.model_functions().into_iter().chain(stages.series_functions()) {
             session.register_udf(function.as_ref().clone());
         }
         session.state_ref().write().config_mut().options_mut().sql_parser.collect_spans = true;
-        let context = PlannerContext { session, stages, models: BTreeMap::new() };
+        let context = PlannerContext { session, stages, models: BTreeMap::new(), declared };
         Ok(Self { context, model_root: model_root.into() })
     }
 
@@ -379,6 +383,11 @@ impl Planner {
                 ));
             }
         }
+        for (operator, model) in &rewriter.declared_operators {
+            if let Some(ModelEntry::Declared(request)) = self.context.models.get(model) {
+                self.context.declared.insert(declared_name(operator, model), operator, Arc::clone(request));
+            }
+        }
         let planned = self.context.session.state().statement_to_plan(sql).await;
         planned.map_err(|e| self.diagnose(statement, e))
     }
@@ -456,14 +465,17 @@ impl PlannerContext {
             functions,
             models: &self.models,
             read: Default::default(),
+            read_folders: Default::default(),
             declared: Default::default(),
+            declared_operators: Default::default(),
         }
     }
 
     fn relation_names(&self) -> RelationNames {
         let mut functions: Vec<String> = self.session.state().table_functions().keys().cloned().collect();
         functions.sort();
-        RelationNames { operators: self.stages.table_operators(), functions }
+        let (operators, of_models) = (self.stages.table_operators(), self.stages.model_operators());
+        RelationNames { operators, of_models, functions }
     }
 
     /// The model that maps are exported of, if the name is not a table's.

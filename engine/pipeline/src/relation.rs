@@ -6,6 +6,7 @@
 
 use crate::{
     error::{PipelineError, Result, did_you_mean, listed},
+    model_relation::DeclaredOperators,
     options::{ident_text, named_options, place},
     source::{Source, Span},
 };
@@ -31,11 +32,12 @@ use voxelflow_dataset::{StageError, StagePlanner};
 #[derive(Debug)]
 pub(crate) struct OperatorRelations {
     stages: Arc<dyn StagePlanner>,
+    declared: DeclaredOperators,
 }
 
 impl OperatorRelations {
-    pub(crate) fn new(stages: Arc<dyn StagePlanner>) -> Self {
-        Self { stages }
+    pub(crate) fn new(stages: Arc<dyn StagePlanner>, declared: DeclaredOperators) -> Self {
+        Self { stages, declared }
     }
 }
 
@@ -49,7 +51,13 @@ impl RelationPlanner for OperatorRelations {
         let TableFactor::Table { name, args: Some(args), alias, .. } = &relation else {
             return Ok(RelationPlanning::Original(Box::new(relation)));
         };
-        let Some(operator) = single_name(name).filter(|name| operators.contains(name)) else {
+        let call = single_name(name);
+        let declared = call.as_deref().and_then(|call| self.declared.get(call));
+        let operator = match &declared {
+            Some((operator, _)) => Some(operator.clone()),
+            None => call.filter(|name| operators.contains(name)),
+        };
+        let Some(operator) = operator else {
             return Ok(RelationPlanning::Original(Box::new(relation)));
         };
         let Some((FunctionArg::Unnamed(FunctionArgExpr::Expr(Expr::Subquery(input))), options)) =
@@ -62,7 +70,11 @@ impl RelationPlanner for OperatorRelations {
         let values = named_options(&Source::new("", ""), Span::default(), &operator, options)
             .map_err(|e| DataFusionError::External(Box::new(e)))?
             .to_map();
-        let plan = self.stages.plan_table_operator(&operator, input, &values).map_err(|error| {
+        let planned = match declared {
+            Some((_, request)) => self.stages.plan_declared_operator(&operator, &request, input, &values),
+            None => self.stages.plan_table_operator(&operator, input, &values),
+        };
+        let plan = planned.map_err(|error| {
             let failure = OperatorFailure { operator: name.clone(), arguments: options.to_vec(), error };
             DataFusionError::External(Box::new(failure))
         })?;
@@ -112,6 +124,8 @@ impl Error for OperatorFailure {
 #[derive(Debug, Clone)]
 pub(crate) struct RelationNames {
     pub(crate) operators: Vec<String>,
+    /// Those of them that have a model before the table.
+    pub(crate) of_models: Vec<String>,
     /// DataFusion's own, for example `generate_series`.
     pub(crate) functions: Vec<String>,
 }
@@ -132,17 +146,20 @@ pub(crate) fn rewrite_operator(
             Err(unknown_operator(source, place_of_name, &operator, names))
         };
     }
+    let model = if names.of_models.contains(&operator) { "model, " } else { "" };
     let Some((input, options)) = call.args.split_first_mut() else {
         let message = format!("{operator} needs a table");
-        let help = format!("write {operator}(table, …) or {operator}((SELECT …), …)");
+        let help = format!("write {operator}({model}table, …) or {operator}({model}(SELECT …), …)");
         return Err(PipelineError::new(source, place_of_name, message).help(help));
     };
     named_options(source, place_of_name, &operator, options)?;
     let wrong = |expr: Option<&Expr>| {
         let span = expr.and_then(|e| place(source, e)).unwrap_or(place_of_name);
-        let message = format!("the first argument of {operator} is not a table");
-        let help =
-            format!("write {operator}(table, …), {operator}((SELECT …), …) or {operator}(other(table), …)");
+        let which = if model.is_empty() { "first" } else { "second" };
+        let message = format!("the {which} argument of {operator} is not a table");
+        let help = format!(
+            "write {operator}({model}table, …), {operator}({model}(SELECT …), …) or {operator}({model}other(table), …)"
+        );
         Err(PipelineError::new(source, span, message).help(help))
     };
     let FunctionArg::Unnamed(FunctionArgExpr::Expr(expr)) = input else { return wrong(None) };

@@ -1,9 +1,10 @@
 //! The stages that a session has, seen from the language: names to plans and functions.
 
 use crate::{
-    CLEAN, CONCATENATE, DESIGN, Error, SPLIT, SessionStores, TrainJob, TrainNode,
-    functions::{ModelCache, ModelFunctionUdf, ModelSource, series_functions},
+    CLEAN, CONCATENATE, DESIGN, Error, PREDICT, SPLIT, SessionStores, TrainJob, TrainNode,
+    functions::{FoundModel, ModelCache, ModelFunctionUdf, ModelSource, series_functions},
     plan_clean, plan_concatenate, plan_design, plan_split,
+    predict::{no_predictions, plan_declared_predict, plan_predict},
     series_column::{series_length, series_type},
     train::target_schema,
 };
@@ -54,6 +55,11 @@ impl StageCatalog {
         Ok(self.kind(stage)?.load(folder)?)
     }
 
+    /// The model in `folder`, a folder of this machine or a URL.
+    pub(crate) fn model(&self, folder: &str) -> Result<FoundModel, Error> {
+        self.models.find(folder)
+    }
+
     fn kind(&self, stage: &str) -> Result<&dyn StageKind, Error> {
         let kind = self.kinds.iter().find(|kind| kind.name() == stage);
         kind.map(AsRef::as_ref).ok_or_else(|| {
@@ -76,7 +82,7 @@ impl StagePlanner for StageCatalog {
     }
 
     fn table_operators(&self) -> Vec<String> {
-        [CLEAN, CONCATENATE, DESIGN, SPLIT].map(str::to_owned).into()
+        [CLEAN, CONCATENATE, DESIGN, PREDICT, SPLIT].map(str::to_owned).into()
     }
 
     fn plan_table_operator(
@@ -89,12 +95,30 @@ impl StagePlanner for StageCatalog {
             CLEAN => plan_clean(input, options, &self.stores),
             DESIGN => plan_design(input, options),
             CONCATENATE => plan_concatenate(input, options),
+            PREDICT => plan_predict(input, options, self),
             SPLIT => plan_split(input, options),
             _ => {
                 let valid = self.table_operators();
                 let nearest = nearest(operator, &valid);
                 Err(Error::UnknownOperator { operator: operator.to_owned(), nearest, valid }.into())
             }
+        }
+    }
+
+    fn model_operators(&self) -> Vec<String> {
+        vec![PREDICT.to_owned()]
+    }
+
+    fn plan_declared_operator(
+        &self,
+        operator: &str,
+        request: &TrainRequest,
+        input: LogicalPlan,
+        options: &OptionMap,
+    ) -> Result<LogicalPlan, StageError> {
+        match (operator, self.model_table(request)) {
+            (PREDICT, Some(targets)) => plan_declared_predict(input, options, request, &targets),
+            _ => Err(no_predictions(&request.stage).into()),
         }
     }
 

@@ -5,12 +5,12 @@
 //!   samples      (subject … run), tr, a, b, c [20], …     a row a run and repetition time, from 0; every other column of
 //!                                                         numbers, or of lists of numbers, is a feature
 //! ```
-//! They are small beside the series: the driver holds them. In both, a column `stimulus` of text is no feature: it says
+//! They are small beside the series: who fits or predicts holds them. In both, a column `stimulus` of text is no feature: it says
 //! what was seen or heard in a run, so that runs of one stimulus are known as repeats.
 
 use crate::{
     Error, Result,
-    design::REGRESSOR_COLUMN,
+    design::{REGRESSOR_COLUMN, RUN_COLUMNS},
     series_column::{SeriesColumn, series_of, values_of},
 };
 use arrow::{
@@ -24,17 +24,14 @@ use voxelflow_dataset::RunKey;
 use voxelflow_stage::KEY_COLUMNS;
 
 /// Clause of the statement, for messages.
-pub(super) const FEATURES: &str = "FEATURES";
+pub(crate) const FEATURES: &str = "FEATURES";
 /// The column of sample numbers.
 const TR: &str = "tr";
 /// The column that says what a run's stimulus is.
 const STIMULUS: &str = "stimulus";
-/// Key columns that tell runs apart.
-const RUN_COLUMNS: usize = 4;
-
 /// Which columns of a table are features.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct FeatureTable {
+pub(crate) struct FeatureTable {
     /// Of the key columns that tell runs apart, those that the table has.
     keys: [bool; RUN_COLUMNS],
     /// Whether it says what a run's stimulus is.
@@ -51,7 +48,7 @@ enum Form {
 
 /// The features of one run.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct FeatureRun {
+pub(crate) struct FeatureRun {
     /// Values of the key columns.
     pub key: RunKey,
     /// What was seen or heard, where it is said.
@@ -64,7 +61,7 @@ pub(super) struct FeatureRun {
 
 /// All features.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Features {
+pub(crate) struct Features {
     /// Key columns that the table has.
     pub keys: [bool; RUN_COLUMNS],
     /// Names.
@@ -74,13 +71,13 @@ pub(super) struct Features {
 }
 
 /// A run as messages name it.
-pub(super) fn run_name(key: &RunKey) -> String {
+pub(crate) fn run_name(key: &RunKey) -> String {
     let known = KEY_COLUMNS.iter().zip(key).filter_map(|(name, value)| Some((name, value.as_ref()?)));
     let texts: Vec<String> = known.map(|(name, value)| format!("{name} {value}")).collect();
     if texts.is_empty() { "the run".into() } else { texts.join(", ") }
 }
 
-pub(super) fn refused(reason: impl Into<String>) -> Error {
+pub(crate) fn refused(reason: impl Into<String>) -> Error {
     voxelflow_stage::Error::Data { what: FEATURES.into(), reason: reason.into() }.into()
 }
 
@@ -145,6 +142,19 @@ impl FeatureTable {
         Some(all)
     }
 
+    /// Names of the key columns that tell its runs apart.
+    pub fn key_names(&self) -> Vec<&'static str> {
+        KEY_COLUMNS.iter().zip(self.keys).filter_map(|(name, there)| there.then_some(*name)).collect()
+    }
+
+    /// Samples of every run of a design.
+    pub fn time_points(&self) -> Option<usize> {
+        match &self.form {
+            Form::Design(series) => Some(series.time_points),
+            Form::Samples(_) => None,
+        }
+    }
+
     /// The features in `batches`, which come in the order of the table's partitions.
     ///
     /// # Errors
@@ -158,7 +168,7 @@ impl FeatureTable {
             let p = features.names.len();
             if let Some(at) = run.values.iter().position(|value| !value.is_finite()) {
                 return Err(refused(format!(
-                    "`{}` is {} in {}, tr {}; leave such samples out, or repair them, before a fit",
+                    "`{}` is {} in {}, tr {}; leave such samples out, or repair them",
                     features.names[at % p],
                     run.values[at],
                     run_name(&run.key),

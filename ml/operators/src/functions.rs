@@ -4,7 +4,7 @@ mod model_cache;
 mod model_function;
 mod series;
 
-pub(crate) use model_cache::ModelCache;
 pub use model_cache::ModelSource;
+pub(crate) use model_cache::{FoundModel, ModelCache};
 pub(crate) use model_function::ModelFunctionUdf;
 pub use series::series_functions;

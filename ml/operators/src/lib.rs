@@ -6,6 +6,7 @@
 //!   FROM design(series, …)             ─► plan_design              ─► DesignNode ─► DesignExec
 //!   FROM split(series, …)              ─► plan_split               ─► SplitNode ─► a join with the groups' parts
 //!   FROM concatenate(series, …)        ─► plan_concatenate         ─► ConcatenateNode ─► ConcatenateExec
+//!   FROM predict(enc, features)        ─► plan_predict             ─► PredictNode ─► PredictExec
 //!   encode(dca, series), pearson_r(…)  ─► functions of a session
 //! ```
 //!
@@ -28,9 +29,11 @@ mod design_exec;
 mod design_runs;
 mod error;
 mod events_reader;
+mod features;
 mod functions;
 mod observer;
 mod planner;
+mod predict;
 mod same_grid;
 mod series_column;
 mod split;
@@ -50,6 +53,7 @@ pub use events_reader::EventsReader;
 pub use functions::{ModelSource, series_functions};
 pub use observer::TrainObserver;
 pub use planner::{OperatorsPlanner, extension_planners};
+pub use predict::{PREDICT, PredictNode, PredictOptions};
 pub use same_grid::SameGrid;
 pub use series_column::SeriesColumn;
 pub use split::{FOLD_COLUMN, SPLIT, SPLIT_COLUMN, SplitNode, SplitOptions, plan_split};

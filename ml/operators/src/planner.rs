@@ -1,8 +1,9 @@
 //! Turns our nodes of a logical plan into those that run.
 
 use crate::{
-    CleanNode, ConcatenateNode, DesignNode, GangMember, GangMemberExec, SplitNode, TrainExec, TrainNode,
-    concatenate::plan_concatenate_exec, plan_clean_exec, plan_design_exec, split::plan_split_exec,
+    CleanNode, ConcatenateNode, DesignNode, GangMember, GangMemberExec, PredictNode, SplitNode, TrainExec,
+    TrainNode, concatenate::plan_concatenate_exec, plan_clean_exec, plan_design_exec,
+    predict::plan_predict_exec, split::plan_split_exec,
 };
 use async_trait::async_trait;
 use datafusion::{
@@ -59,6 +60,9 @@ impl ExtensionPlanner for OperatorsPlanner {
         }
         if let Some(concatenate) = node.as_any().downcast_ref::<ConcatenateNode>() {
             return plan_concatenate_exec(concatenate, physical_inputs).map(Some);
+        }
+        if let Some(predict) = node.as_any().downcast_ref::<PredictNode>() {
+            return plan_predict_exec(predict, physical_inputs).map(Some);
         }
         Ok(None)
     }

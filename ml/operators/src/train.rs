@@ -13,7 +13,6 @@
 mod collected;
 mod exec;
 mod explaining;
-mod features;
 mod gang;
 mod history;
 mod host;

@@ -214,6 +214,9 @@ impl<'a> Runner<'a> {
             let target = model_target(m);
             (target.clone(), self.keys.get(&target).cloned().unwrap_or_default())
         }));
+        for folder in &inputs.model_folders {
+            identities.insert(format!("file {folder}"), file_identity(folder, &stores).await);
+        }
         if let Planned::CreateExternalTable(LogicalPlan::Ddl(DdlStatement::CreateExternalTable(command))) =
             planned
         {

@@ -110,6 +110,9 @@ async fn keys_follow_what_is_read() {
     let parsed = statements(
         "SELECT encode(atlas, series) FROM clean(bold); select encode(atlas,series) from clean(bold) -- same",
     );
+    let by_folder = statements("SELECT encode('a/b', series) FROM predict('s3://lab/m', bold)");
+    let folders = planner.inputs(&by_folder[0]).unwrap().model_folders;
+    assert_eq!(folders.iter().map(String::as_str).collect::<Vec<_>>(), ["a/b", "s3://lab/m"]);
     let inputs = planner.inputs(&parsed[0]).unwrap();
     assert_eq!(inputs, planner.inputs(&parsed[1]).unwrap());
     assert_eq!((inputs.tables.len(), inputs.models.len()), (1, 1));

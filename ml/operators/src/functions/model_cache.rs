@@ -32,7 +32,17 @@ pub(crate) struct ModelCache {
 type Read = (Version, Arc<dyn Model>);
 
 /// Inode, time of change and size of the files of a model: a folder that is replaced has others.
-type Version = [(u64, i64, i64, u64); 2];
+pub(crate) type Version = [(u64, i64, i64, u64); 2];
+
+/// A model, and where it was found.
+#[derive(Clone, Debug)]
+pub(crate) struct FoundModel {
+    pub model: Arc<dyn Model>,
+    /// On this machine.
+    pub folder: PathBuf,
+    /// Another one when the folder is replaced.
+    pub version: Version,
+}
 
 /// Models that are kept; with more, those that are read again cost a little time.
 const KEPT: usize = 32;
@@ -59,19 +69,27 @@ impl ModelCache {
     /// # Errors
     /// A folder without a model, one that cannot be read, or one of a stage that is not known.
     pub fn get(&self, folder: &str) -> Result<Arc<dyn Model>> {
-        let path = self.local(folder)?;
-        let version = version_of(&path)?;
+        Ok(self.find(folder)?.model)
+    }
+
+    /// The same, and where it was found.
+    ///
+    /// # Errors
+    /// As [`Self::get`].
+    pub fn find(&self, folder: &str) -> Result<FoundModel> {
+        let folder = self.local(folder)?;
+        let version = version_of(&folder)?;
         // The lock is held while a model is read: several partitions that start at once read it once.
         let mut models = self.models.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some((_, model)) = models.get(&path).filter(|(known, _)| *known == version) {
-            return Ok(Arc::clone(model));
+        if let Some((_, model)) = models.get(&folder).filter(|(known, _)| *known == version) {
+            return Ok(FoundModel { model: Arc::clone(model), folder, version });
         }
-        let model: Arc<dyn Model> = Arc::from(self.load(&path)?);
+        let model: Arc<dyn Model> = Arc::from(self.load(&folder)?);
         if models.len() >= KEPT {
             models.clear();
         }
-        models.insert(path, (version, Arc::clone(&model)));
-        Ok(model)
+        models.insert(folder.clone(), (version, Arc::clone(&model)));
+        Ok(FoundModel { model, folder, version })
     }
 
     fn load(&self, folder: &Path) -> Result<Box<dyn Model>> {

@@ -2,13 +2,16 @@
 //! are, and the table of what the model knows of each.
 
 use super::{
-    features::{self, FeatureTable, Features},
     rank::FeaturesPlace,
     samples::{self, Gathered, TargetGroup},
     spool::{Spool, SpoolFolder, SpoolPlace},
     target_table,
 };
-use crate::{Error, Result, StageCatalog, train::TrainJob};
+use crate::{
+    Error, Result, StageCatalog,
+    features::{self, FeatureTable, Features},
+    train::TrainJob,
+};
 use arrow::{datatypes::SchemaRef, record_batch::RecordBatch};
 use datafusion::{error::Result as PlanResult, execution::TaskContext, physical_plan::ExecutionPlan};
 use futures::TryStreamExt;

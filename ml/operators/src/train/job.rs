@@ -1,7 +1,10 @@
 //! Everything that is known of a training before it runs.
 
-use super::features::{self, FeatureTable};
-use crate::{Error, Result, SeriesColumn, train::GangMember};
+use crate::{
+    Error, Result, SeriesColumn,
+    features::{self, FeatureTable},
+    train::GangMember,
+};
 use serde::{Deserialize, Serialize};
 use std::{fmt, ops::Range, path::PathBuf};
 use voxelflow_dataset::TrainRequest;

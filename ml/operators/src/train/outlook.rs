@@ -1,8 +1,8 @@
 //! What a training that explains series is going to need, as far as the statistics of its inputs say so before any row
 //! is read: for `EXPLAIN`. The ranks ask again when the samples are known.
 
-use super::{features::FeatureTable, job::TrainJob};
-use crate::SeriesColumn;
+use super::job::TrainJob;
+use crate::{SeriesColumn, features::FeatureTable};
 use datafusion::{
     common::stats::Precision,
     execution::TaskContext,

@@ -2,11 +2,13 @@
 //! the features.
 
 use super::{
-    features::{FeatureRun, Features, refused, run_name},
     row_order::{Known, Origin},
     spool::Spool,
 };
-use crate::Result;
+use crate::{
+    Result,
+    features::{FeatureRun, Features, refused, run_name},
+};
 use std::cmp::Ordering;
 use voxelflow_dataset::RunKey;
 use voxelflow_stage::{SampleRun, Samples, Segments};

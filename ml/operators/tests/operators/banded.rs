@@ -19,7 +19,7 @@ fn himalaya() -> Value {
     serde_json::from_str(include_str!("../fixtures/banded_stage.json")).unwrap()
 }
 
-async fn request(bench: &Bench, features: &str, options: Value, ranks: usize) -> TrainRequest {
+pub(crate) async fn request(bench: &Bench, features: &str, options: Value, ranks: usize) -> TrainRequest {
     let mut request = bench.request(BOLD, Some("SELECT * FROM held_out"), json!({"ranks": ranks})).await;
     request.stage = "banded_ridge_cv".into();
     let all = reference();

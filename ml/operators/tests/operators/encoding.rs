@@ -38,7 +38,7 @@ pub(crate) fn lists(values: Vec<f32>, length: usize) -> ArrayRef {
     Arc::new(FixedSizeListArray::new(item, length as i32, Arc::new(Float32Array::from(values)), None))
 }
 
-fn grid() -> Grid {
+pub(crate) fn grid() -> Grid {
     Grid {
         shape: [3, 3, 1],
         affine: [[2.0, 0.0, 0.0, 0.0], [0.0, 2.0, 0.0, 0.0], [0.0, 0.0, 2.0, 0.0], [0.0, 0.0, 0.0, 1.0]],
@@ -112,7 +112,12 @@ pub(crate) fn with_tables(bench: &Bench) {
 
 pub(crate) const BOLD: &str = "SELECT * FROM bold";
 
-async fn request(bench: &Bench, [train, features]: [&str; 2], options: Value, ranks: usize) -> TrainRequest {
+pub(crate) async fn request(
+    bench: &Bench,
+    [train, features]: [&str; 2],
+    options: Value,
+    ranks: usize,
+) -> TrainRequest {
     let mut request = bench.request(train, Some("SELECT * FROM held_out"), json!({"ranks": ranks})).await;
     request.stage = "ridge_cv".into();
     let all = reference();

@@ -10,6 +10,7 @@ mod encoding;
 mod explain;
 mod functions;
 mod line_stage;
+mod predict;
 mod refusals;
 mod repeats;
 mod split;

@@ -1,5 +1,5 @@
-//! Small but real stages for the tests of the language: an operator that scales a column, a stage that counts
-//! and averages, and a function of its model.
+//! Small but real stages for the tests of the language: an operator that scales a column, one that says which model it
+//! was given, a stage that counts and averages, and a function of its model.
 
 use arrow::{
     array::{
@@ -21,7 +21,7 @@ use datafusion::{
 };
 use serde_json::Value;
 use std::{path::Path, sync::Arc};
-use voxelflow_dataset::{OptionMap, StageError, StagePlanner, TrainRequest};
+use voxelflow_dataset::{MODEL_OPTION, OptionMap, StageError, StagePlanner, TrainRequest};
 
 /// The stages of the tests.
 #[derive(Debug)]
@@ -60,7 +60,7 @@ impl StagePlanner for SmallStages {
     }
 
     fn table_operators(&self) -> Vec<String> {
-        vec!["clean".into(), "mean_by".into()]
+        vec!["clean".into(), "mean_by".into(), "predict".into()]
     }
 
     fn plan_table_operator(
@@ -69,7 +69,11 @@ impl StagePlanner for SmallStages {
         input: LogicalPlan,
         options: &OptionMap,
     ) -> Result<LogicalPlan, StageError> {
-        let plan = if operator == "mean_by" {
+        let plan = if operator == "predict" {
+            check(options, &[MODEL_OPTION, "gain"], operator)?;
+            let folder = options.get(MODEL_OPTION).and_then(Value::as_str).unwrap_or_default();
+            LogicalPlanBuilder::from(input).project([col("value"), lit(folder).alias("model")])
+        } else if operator == "mean_by" {
             check(options, &["column"], operator)?;
             let column = options.get("column").and_then(Value::as_str).unwrap_or("subject");
             LogicalPlanBuilder::from(input)
@@ -88,6 +92,26 @@ impl StagePlanner for SmallStages {
             LogicalPlanBuilder::from(input).project(columns)
         };
         plan.and_then(LogicalPlanBuilder::build).map_err(|e| StageError { option: None, source: e.into() })
+    }
+
+    fn model_operators(&self) -> Vec<String> {
+        vec!["predict".into()]
+    }
+
+    fn plan_declared_operator(
+        &self,
+        operator: &str,
+        request: &TrainRequest,
+        input: LogicalPlan,
+        options: &OptionMap,
+    ) -> Result<LogicalPlan, StageError> {
+        if request.stage != "dist_dca" {
+            let text = format!("a model of {} predicts nothing", request.stage);
+            return Err(StageError { option: None, source: text.into() });
+        }
+        let declared = format!("{}, yet to be trained", request.model);
+        let options = options.clone().into_iter().chain([(MODEL_OPTION.to_owned(), declared.into())]);
+        self.plan_table_operator(operator, input, &options.collect())
     }
 
     fn model_functions(&self) -> Vec<Arc<ScalarUDF>> {
