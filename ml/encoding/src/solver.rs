@@ -6,14 +6,20 @@ use crate::{
     options::{CvChoice, EncodingOptions, RidgeCvOptions, STAGE, of_ridge},
     targets::Share,
 };
-use faer::MatRef;
-use std::{sync::Arc, time::Instant};
+use faer::{Mat, MatRef};
+use std::{
+    sync::{Arc, atomic::AtomicBool},
+    time::Instant,
+};
 use voxelflow_cuda::{Card, regression::HostNumber};
 use voxelflow_ridge::{
-    CardRates, Coefficients, FoldSizes, Result as RidgeResult, RidgeCv, RidgeFit, RidgeSettings, Score, Step,
-    StreamShape, StreamedRidge,
+    CardPlan, CardRates, Coefficients, FoldSizes, Result as RidgeResult, RidgeCv, RidgeFit, RidgeSettings,
+    Score, Step, StreamShape, StreamedRidge, Targets,
 };
 use voxelflow_stage::{Error, Explained, Needs, Result, Samples, TrainSettings};
+
+/// A fit of so many seconds is worth two more to know how many.
+const LONG: f64 = 20.0;
 
 /// Opens a stream for features, `[n_samples, n_features]`.
 pub(crate) type Open<T> =
@@ -120,12 +126,7 @@ pub(crate) fn on_card<T: Number + HostNumber>(
         folds: FoldSizes::of(&options.settings(samples)?.cv),
         number_bytes: T::BYTES,
     };
-    let mut values = vec![0.0; shape.n_samples * shape.block];
-    let clock = Instant::now();
-    samples.read(train.series, 0..shape.block, &mut values)?;
-    let read = (values.len() * T::BYTES) as f64 / clock.elapsed().as_secs_f64().max(1e-9);
-    let rates = CardRates::measure(&card, shape.n_samples.min(shape.n_features), read).map_err(of_ridge)?;
-    let plan = shape.plan(&rates).map_err(of_ridge)?;
+    let plan = planned(&card, &shape, read_rate::<T>(train, shape.block)?).map_err(of_ridge)?;
     log::info!("{}:\n{plan}", card.name());
     let held_out = held_out.map_or(0, Samples::count);
     let features = ((shape.n_samples + held_out) * shape.n_features * T::BYTES) as u64;
@@ -148,6 +149,27 @@ pub(crate) fn on_card<T: Number + HostNumber>(
     }
     let open = move |x: MatRef<'_, T>, settings: RidgeSettings| StreamedRidge::on_card(card, x, settings);
     Ok(Stream { open: Box::new(open), needs: Some(needs) })
+}
+
+/// Bytes of targets that are read in a second, from a block of them.
+fn read_rate<T: Number>(train: &mut Explained<'_>, block: usize) -> Result<f64> {
+    let Explained { series, samples, .. } = train;
+    let share = 0..samples.targets();
+    let cancelled = &AtomicBool::new(false);
+    let mut targets = Share { series: *series, samples, share, cancelled, failed: None, variance: 0.0 };
+    let mut values = Mat::<T>::zeros(samples.count(), block);
+    let clock = Instant::now();
+    targets.read(0..block, values.as_mut()).map_err(|e| targets.cause(e))?;
+    let seconds = clock.elapsed().as_secs_f64().max(1e-9);
+    Ok((samples.count() * block * T::BYTES) as f64 / seconds)
+}
+
+/// The plan for a card that is measured: roughly first, and as it is when it is warm if the fit takes long.
+fn planned(card: &Card, shape: &StreamShape, read: f64) -> RidgeResult<CardPlan> {
+    let size = shape.n_samples.min(shape.n_features);
+    let rates = CardRates::measure(card, size, read)?;
+    let rough = shape.plan(&rates)?;
+    if rough.seconds() < LONG { Ok(rough) } else { shape.plan(&rates.sustained(card, size)?) }
 }
 
 /// A card's fault as this crate's: what the machine lacks is the option's.

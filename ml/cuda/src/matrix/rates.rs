@@ -21,24 +21,20 @@ pub enum RatedPrecision {
     Short,
 }
 
-/// Seconds for which products are repeated to measure their rate.
-const SUSTAINED: f64 = 2.0;
-
-/// Floating-point operations a second of products of two `size × size` matrices, as a card keeps them up.
+/// Floating-point operations a second of products of two `size × size` matrices, over the later half of `seconds`, or of
+/// four products if these take longer: a card that works long gets warm and slows down.
 ///
 /// # Errors
 /// A card without room for them, or that fails.
-pub fn product_rate(card: &Card, size: usize, precision: RatedPrecision) -> Result<f64> {
+pub fn product_rate(card: &Card, size: usize, precision: RatedPrecision, seconds: f64) -> Result<f64> {
     const WHAT: &str = "measuring products";
     let n = int(size, WHAT)?;
     // Numbers without a pattern: a card runs faster on zeros and on what repeats.
     let mut state = 1u64;
-    let mut number = || {
+    let numbers = (0..size * size).map(|_| {
         state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         (state >> 11) as f64 / (1u64 << 52) as f64 - 1.0
-    };
-    let wide: Vec<f64> = (0..size * size).map(|_| number()).collect();
-    let narrow: Vec<f32> = wide.iter().map(|v| *v as f32).collect();
+    });
     let handle = *card.blas().handle();
     let none = cublasOperation_t::CUBLAS_OP_N;
     let mode = |mode| {
@@ -46,16 +42,27 @@ pub fn product_rate(card: &Card, size: usize, precision: RatedPrecision) -> Resu
         unsafe { cublasSetMathMode(handle, mode) }.result().during(WHAT)
     };
     let (double, single) = if precision == RatedPrecision::Double {
-        (Some([card.stream().clone_htod(&wide).during(WHAT)?, card.zeros(size * size, WHAT)?]), None)
+        (
+            Some([
+                card.stream().clone_htod(&numbers.collect::<Vec<f64>>()).during(WHAT)?,
+                card.zeros(size * size, WHAT)?,
+            ]),
+            None,
+        )
     } else {
-        (None, Some([card.stream().clone_htod(&narrow).during(WHAT)?, card.zeros(size * size, WHAT)?]))
+        (
+            None,
+            Some([
+                card.stream().clone_htod(&numbers.map(|v| v as f32).collect::<Vec<_>>()).during(WHAT)?,
+                card.zeros(size * size, WHAT)?,
+            ]),
+        )
     };
     if precision == RatedPrecision::Short {
         mode(cublasMath_t::CUBLAS_TF32_TENSOR_OP_MATH)?;
     }
-    // A card that works long gets warm and slows down; a rate is what it keeps up.
-    let (begin, mut seconds) = (std::time::Instant::now(), Vec::new());
-    while begin.elapsed().as_secs_f64() < SUSTAINED || seconds.len() < 4 {
+    let (begin, mut each) = (std::time::Instant::now(), Vec::new());
+    while begin.elapsed().as_secs_f64() < seconds || each.len() < 4 {
         card.wait()?;
         let clock = std::time::Instant::now();
         // SAFETY: all three are `size × size`.
@@ -72,11 +79,11 @@ pub fn product_rate(card: &Card, size: usize, precision: RatedPrecision) -> Resu
             }
         }
         card.wait()?;
-        seconds.push(clock.elapsed().as_secs_f64());
+        each.push(clock.elapsed().as_secs_f64());
     }
     if precision == RatedPrecision::Short {
         mode(cublasMath_t::CUBLAS_DEFAULT_MATH)?;
     }
-    let late = &seconds[seconds.len() / 2..];
+    let late = &each[each.len() / 2..];
     Ok(2.0 * (size as f64).powi(3) * late.len() as f64 / late.iter().sum::<f64>())
 }

@@ -180,7 +180,8 @@ fn plan(options: &Options, card: &Card, targets: &mut Planted<'_>) -> Outcome<Ca
         made = made.min(clock.elapsed().as_secs_f64());
     }
     let bytes = (options.samples * count * size_of::<f32>()) as f64;
-    let rates = CardRates::measure(card, options.samples.min(options.features), bytes / made)?;
+    let size = options.samples.min(options.features);
+    let rates = CardRates::measure(card, size, bytes / made)?.sustained(card, size)?;
     println!(
         "{}: products {:.1} TFLOP/s, eigendecomposition {:.3e} s × size³, copies {:.1} GB/s; targets made at {:.2} GB/s",
         card.name(),
@@ -241,7 +242,7 @@ fn rates(options: &Options) -> Outcome<()> {
     let Some(card) = options.card()? else { return Err("--rates wants --device cuda:0".into()) };
     println!("{}", card.name());
     for precision in [RatedPrecision::Double, RatedPrecision::Single, RatedPrecision::Short] {
-        let rate = product_rate(&card, 8192, precision)?;
+        let rate = product_rate(&card, 8192, precision, 2.0)?;
         println!("products of 8192 × 8192, {precision:?}: {:.1} TFLOP/s", rate / 1e12);
     }
     for size in [4096, 8192] {

@@ -1,7 +1,8 @@
 //! What a card does in a second, measured before a plan is made for it.
 
-use super::{COEFFICIENT_BYTES, card::owned, plan::CardRates};
-use crate::{Error, Result};
+use super::card::{failed, owned};
+use super::{COEFFICIENT_BYTES, plan::CardRates};
+use crate::Result;
 use std::time::Instant;
 use voxelflow_cuda::{
     Card,
@@ -11,17 +12,19 @@ use voxelflow_cuda::{
 
 /// The largest matrix that is decomposed to measure: a smaller one costs more in proportion.
 const LARGEST: usize = 8192;
+/// Seconds of products that are measured first, and of those that show what a card keeps up.
+const ROUGH: f64 = 0.1;
+const SUSTAINED: f64 = 2.0;
 
 impl CardRates {
-    /// Measures products, an eigendecomposition of at most 8,192 of the `size` rows, and copies; takes some seconds.
-    /// `targets`: bytes a second that are read or made.
+    /// Measures products, an eigendecomposition of at most 8,192 of the `size` rows, and copies; takes about a second, or
+    /// what the decomposition does. `targets`: bytes a second that are read or made.
     ///
     /// # Errors
     /// A card that fails, or without the libraries that are needed.
     pub fn measure(card: &Card, size: usize, targets: f64) -> Result<Self> {
-        let failed = |e: voxelflow_cuda::Error| Error::Device { reason: e.to_string(), input: e.is_input() };
         let measured = || {
-            let products = matrix::product_rate(card, size.clamp(512, LARGEST), RatedPrecision::Double)?;
+            let products = products(card, size, ROUGH)?;
             let eigen = eigen(card, size.min(LARGEST))?;
             let (copies, taken) = (copies(card)?, taken(card)?);
             let memory = card.memory()?.0 as u64;
@@ -30,6 +33,19 @@ impl CardRates {
         };
         measured().map_err(failed)
     }
+
+    /// The same with products as the card keeps them up when it is warm: for fits that take longer than the two seconds of
+    /// this.
+    ///
+    /// # Errors
+    /// A card that fails.
+    pub fn sustained(self, card: &Card, size: usize) -> Result<Self> {
+        Ok(Self { products: products(card, size, SUSTAINED).map_err(failed)?, ..self })
+    }
+}
+
+fn products(card: &Card, size: usize, seconds: f64) -> voxelflow_cuda::Result<f64> {
+    matrix::product_rate(card, size.clamp(512, LARGEST), RatedPrecision::Double, seconds)
 }
 
 /// Seconds divided by the third power of the size.

@@ -88,7 +88,7 @@ struct HeldOut {
     predicted: Matrix,
 }
 
-fn failed(error: voxelflow_cuda::Error) -> Error {
+pub(super) fn failed(error: voxelflow_cuda::Error) -> Error {
     Error::Device { reason: error.to_string(), input: error.is_input() }
 }
 
