@@ -49,6 +49,7 @@ mod partition_wise;
 mod partitions;
 mod persist;
 mod plan_identity;
+mod process_memory;
 mod row_hash;
 pub mod runner;
 mod session_context;
@@ -73,6 +74,7 @@ pub use node_codec::NodeCodec;
 pub use parquet_sink::{WriteOptions, WriteSummary};
 pub use partition_wise::PartitionWise;
 pub use plan_identity::SourceIdentity;
+pub use process_memory::memory_of_process;
 pub use runner::{LocalRunner, PlanRun, PlanRunner, Runner};
 pub use session_context::{
     EngineConfig, ExtensionPlanners, StoresOf, memory_of_session, session_context, session_state,

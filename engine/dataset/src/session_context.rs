@@ -1,7 +1,8 @@
 //! A DataFusion session set up for datasets: our plan nodes, bounded memory, metadata that survives Parquet.
 
 use crate::{
-    error::Result, nodes::DatasetPlanner, parquet_lists::ReadListsFast, persist::CacheLocation, row_hash,
+    error::Result, nodes::DatasetPlanner, parquet_lists::ReadListsFast, persist::CacheLocation,
+    process_memory::memory_of_process, row_hash,
 };
 use async_trait::async_trait;
 use datafusion::{
@@ -19,7 +20,7 @@ use datafusion::{
     physical_planner::{DefaultPhysicalPlanner, ExtensionPlanner, PhysicalPlanner},
     prelude::{SessionConfig, SessionContext},
 };
-use std::{collections::BTreeMap, fmt, fs, num::NonZeroUsize, path::PathBuf, sync::Arc};
+use std::{collections::BTreeMap, fmt, num::NonZeroUsize, path::PathBuf, sync::Arc};
 
 /// Planners of plan nodes.
 pub type ExtensionPlanners = Vec<Arc<dyn ExtensionPlanner + Send + Sync>>;
@@ -123,13 +124,9 @@ pub fn memory_of_session(pool: usize) -> usize {
     pool / 2 * 3
 }
 
-/// Half of the machine's memory where it says how much it has, else 2 GiB.
+/// Half of what this process may have where the system says how much that is, else 2 GiB.
 fn half_of_memory() -> usize {
-    let total = fs::read_to_string("/proc/meminfo").ok().and_then(|text| {
-        let line = text.lines().find_map(|l| l.strip_prefix("MemTotal:"))?;
-        line.trim().trim_end_matches("kB").trim().parse::<usize>().ok()
-    });
-    total.map_or(2 << 30, |kib| kib * 1024 / 2)
+    memory_of_process().and_then(|bytes| usize::try_from(bytes / 2).ok()).unwrap_or(2 << 30)
 }
 
 /// Plans with DataFusion's planner and all extension planners.

@@ -201,7 +201,7 @@ pub struct NodeFlags {
     /// Cores that it may give to applications; all of the machine if not given.
     #[arg(long)]
     pub cores: Option<usize>,
-    /// Memory that it may give to applications, in MiB; three quarters of the machine's if not given.
+    /// Memory that it may give to applications, in MiB; three quarters of the machine's, or of its container's, if not given.
     #[arg(long)]
     pub memory_mib: Option<usize>,
     /// Accelerator cards that it may give to applications.

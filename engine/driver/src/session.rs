@@ -68,7 +68,7 @@ impl SessionBuilder {
     }
 
     /// Bytes that this process should need: sorts, joins, aggregations and images spill when their shares are used
-    /// up. Half of the machine's memory if not given.
+    /// up. Half of the machine's memory, or of its container's, if not given.
     #[must_use]
     pub fn memory_limit(mut self, bytes: usize) -> Self {
         self.config.memory_limit = Some(bytes);

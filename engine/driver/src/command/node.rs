@@ -14,6 +14,7 @@ use tokio::{
     signal::unix::{SignalKind, signal},
 };
 use voxelflow_cluster::node::{Agent, AgentConfig, BinaryStore, Resources};
+use voxelflow_dataset::memory_of_process;
 use voxelflow_storage::{Location, StoreRegistry};
 use voxelflow_sync::network::ClusterKey;
 
@@ -53,13 +54,10 @@ pub(super) async fn node(flags: NodeFlags) -> Result<()> {
     ended.map_err(|e| Error::io(Path::new("agent"), e.into()))
 }
 
-/// Three quarters of the machine's memory where it says how much it has, else 2 GiB.
+/// Three quarters of what this process may have where the system says how much that is, else 2 GiB; in MiB.
 fn three_quarters_of_memory() -> usize {
-    let total = std::fs::read_to_string("/proc/meminfo").ok().and_then(|text| {
-        let line = text.lines().find_map(|l| l.strip_prefix("MemTotal:"))?;
-        line.trim().trim_end_matches("kB").trim().parse::<usize>().ok()
-    });
-    total.map_or(2048, |kib| kib / 1024 * 3 / 4)
+    let mib = memory_of_process().and_then(|bytes| usize::try_from(bytes >> 20).ok());
+    mib.map_or(2048, |mib| mib * 3 / 4)
 }
 
 /// Programs in a folder or object store, by their hash. Called from the agent's own threads.
