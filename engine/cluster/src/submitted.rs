@@ -41,6 +41,9 @@ impl UnaryOperator for Submitted {
     fn schema(&self, input: &SchemaRef) -> SchemaRef {
         Arc::clone(input)
     }
+    fn keeps_rows(&self) -> bool {
+        true
+    }
     fn describe(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.by)
     }

@@ -19,7 +19,7 @@ use arrow::{
     record_batch::RecordBatch,
 };
 use datafusion::{
-    common::tree_node::TreeNodeRecursion,
+    common::{Statistics, tree_node::TreeNodeRecursion},
     datasource::memory::MemorySourceConfig,
     error::{DataFusionError, Result},
     execution::TaskContext,
@@ -27,8 +27,9 @@ use datafusion::{
     physical_plan::{
         DisplayAs, DisplayFormatType, Distribution, ExecutionPlan, ExecutionPlanProperties,
         InputDistributionRequirements, Partitioning, PlanProperties, SendableRecordBatchStream,
-        execution_plan::EmissionType,
+        execution_plan::{CardinalityEffect, EmissionType},
         metrics::{ExecutionPlanMetricsSet, MetricsSet},
+        statistics::{ChildStats, StatisticsArgs},
         stream::RecordBatchStreamAdapter,
     },
 };
@@ -61,6 +62,12 @@ pub trait UnaryOperator: Clone + fmt::Debug + Serialize + DeserializeOwned + Sen
     /// # Errors
     /// The formatter's.
     fn describe(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result;
+
+    /// Whether it gives the rows of its input, all of them and no others, as they are: then what is known of them before
+    /// they are read is known of what it gives.
+    fn keeps_rows(&self) -> bool {
+        false
+    }
 
     /// How rows must be spread over partitions before.
     fn distribution(&self) -> Distribution {
@@ -245,6 +252,23 @@ impl<T: UnaryOperator> ExecutionPlan for UnaryExec<T> {
     }
     fn metrics(&self) -> Option<MetricsSet> {
         Some(self.metrics.clone_inner())
+    }
+    fn child_stats_requests(&self, partition: Option<usize>) -> Vec<ChildStats> {
+        let input = if self.operator.keeps_rows() { ChildStats::At(partition) } else { ChildStats::Skip };
+        std::iter::once(input).chain(self.places.iter().map(|_| ChildStats::Skip)).collect()
+    }
+    fn statistics_from_inputs(
+        &self,
+        inputs: &[Arc<Statistics>],
+        _: &StatisticsArgs,
+    ) -> Result<Arc<Statistics>> {
+        match inputs.first().filter(|_| self.operator.keeps_rows()) {
+            Some(input) => Ok(Arc::clone(input)),
+            None => Ok(Arc::new(Statistics::new_unknown(&self.schema()))),
+        }
+    }
+    fn cardinality_effect(&self) -> CardinalityEffect {
+        if self.operator.keeps_rows() { CardinalityEffect::Equal } else { CardinalityEffect::Unknown }
     }
     fn execute(&self, partition: usize, context: Arc<TaskContext>) -> Result<SendableRecordBatchStream> {
         let task = UnaryTask {

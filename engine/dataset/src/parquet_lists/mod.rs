@@ -54,6 +54,10 @@ impl UnaryOperator for ParquetLists {
         Arc::clone(input)
     }
 
+    fn keeps_rows(&self) -> bool {
+        true
+    }
+
     fn describe(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.columns.join(", "))
     }

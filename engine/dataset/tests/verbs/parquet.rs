@@ -2,12 +2,21 @@
 
 use crate::fixture::{Bench, METADATA_KEY, PARTITIONS, counted, entries, integers, lines};
 use datafusion::{
-    arrow::record_batch::RecordBatch,
+    arrow::{
+        array::{ArrayRef, FixedSizeListArray, UInt32Array},
+        datatypes::Float32Type,
+        record_batch::RecordBatch,
+    },
+    common::stats::Precision,
     parquet::file::reader::{FileReader, SerializedFileReader},
-    prelude::{col, lit},
+    physical_plan::{
+        displayable,
+        statistics::{StatisticsArgs, StatisticsContext},
+    },
+    prelude::{Expr, ParquetReadOptions, col, lit},
 };
-use std::{fs, fs::File};
-use voxelflow_dataset::{WriteOptions, function};
+use std::{fs, fs::File, sync::Arc};
+use voxelflow_dataset::{EngineConfig, WriteOptions, function, session_context};
 
 #[tokio::test]
 async fn rows_and_metadata_survive_a_round_trip() {
@@ -122,4 +131,31 @@ async fn an_object_store_gets_whole_objects() {
     let fewer = bench.numbers(1).filter(col("n").lt(lit(5)));
     fewer.write_parquet_with("memory://lab/rows", &WriteOptions::default().overwrite()).await.unwrap();
     assert_eq!(bench.engine.read_parquet("memory://lab/rows/").await.unwrap().count().await.unwrap(), 5);
+}
+
+/// What a training is going to need is planned from the rows that its inputs say they have.
+#[tokio::test]
+async fn rows_that_files_count_are_known_before_they_are_read() {
+    const ROWS: usize = 50;
+    let bench = Bench::new();
+    let lists = (0..ROWS).map(|row| Some((0..4).map(move |t| Some((row + t) as f32))));
+    let columns: [(&str, ArrayRef); 2] = [
+        ("voxel", Arc::new(UInt32Array::from_iter_values(0..ROWS as u32))),
+        ("series", Arc::new(FixedSizeListArray::from_iter_primitive::<Float32Type, _, _>(lists, 4))),
+    ];
+    let batch = RecordBatch::try_from_iter(columns).unwrap();
+    let path = bench.path("series");
+    bench.engine.from_batches(&[batch], 2).unwrap().write_parquet(&path).await.unwrap();
+    let session = session_context(Vec::new(), &EngineConfig::default()).unwrap();
+    let rows = async |filter: Option<Expr>| {
+        let all = session.read_parquet(&path, ParquetReadOptions::default()).await.unwrap();
+        let some = filter.map_or(all.clone(), |filter| all.filter(filter).unwrap());
+        let twice = some.clone().union(some).unwrap().create_physical_plan().await.unwrap();
+        let text = displayable(twice.as_ref()).indent(false).to_string();
+        assert_eq!(text.matches("ParquetListsExec").count(), 2, "{text}");
+        StatisticsContext::new().compute(twice.as_ref(), &StatisticsArgs::new()).unwrap().num_rows
+    };
+    assert_eq!(rows(None).await, Precision::Exact(2 * ROWS));
+    let left = rows(Some(col("voxel").lt(lit(3_u32)))).await;
+    assert!(!matches!(left, Precision::Exact(_)), "nobody knows how many a filter leaves: {left:?}");
 }

@@ -84,9 +84,6 @@ fn exactly(a: usize, b: usize) -> Option<usize> {
 
 /// Rows, where they are known.
 fn rows(plan: &Arc<dyn ExecutionPlan>) -> Option<usize> {
-    let children = plan.children();
-    // It reads the lists of the scan below it, and gives its rows.
-    let plan = children.first().filter(|_| plan.name() == "ParquetListsExec").copied().unwrap_or(plan);
     let statistics = StatisticsContext::new().compute(plan.as_ref(), &StatisticsArgs::new()).ok()?;
     match statistics.num_rows {
         Precision::Exact(rows) => Some(rows),
