@@ -19,6 +19,7 @@
 //! ```
 
 mod charts;
+mod choice_chart;
 mod colour;
 mod error;
 mod filter_charts;

@@ -63,16 +63,16 @@ pub(crate) fn by_round(history: &History, axis: LossAxis) -> Result<Option<PreEs
     draw("Loss by round", "round", &curves, axis).map(Some)
 }
 
-/// Mean loss of every epoch, from the loss before training on; `None` without epochs.
+/// Mean loss of every epoch, from the loss before training on; `None` where that is no more than one point.
 ///
 /// # Errors
 /// What the drawing library said.
 pub(crate) fn by_epoch(history: &History, axis: LossAxis) -> Result<Option<PreEscaped<String>>> {
-    if history.epochs.is_empty() {
-        return Ok(None);
-    }
     let x = |epoch: u64| epoch as f64 + 1.0;
     let initial = Some(history.initial_loss).filter(|v| v.is_finite());
+    if history.epochs.is_empty() || history.epochs.len() + usize::from(initial.is_some()) < 2 {
+        return Ok(None);
+    }
     let training = initial.map(|loss| (0.0, loss)).into_iter();
     let curves = Curves {
         initial,
@@ -210,6 +210,14 @@ mod tests {
         let history = History { initial_loss: f64::NAN, epochs, ..History::default() };
         assert!(by_epoch(&history, LossAxis::Log).unwrap().unwrap().0.contains("<svg"));
         assert!(by_round(&history, LossAxis::Auto).unwrap().is_none());
+    }
+
+    #[test]
+    fn one_point_is_no_chart() {
+        let one =
+            |initial_loss| History { initial_loss, epochs: vec![epoch(0, 1.0, None)], ..History::default() };
+        assert!(by_epoch(&one(f64::NAN), LossAxis::Auto).unwrap().is_none());
+        assert!(by_epoch(&one(2.0), LossAxis::Auto).unwrap().is_some());
     }
 
     #[test]

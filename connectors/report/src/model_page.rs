@@ -3,7 +3,7 @@
 use crate::{
     ModelSection, Result,
     charts::{self, BLUE, FAINT_INK, GREEN, ORANGE},
-    filter_charts, loss_charts,
+    choice_chart, filter_charts, loss_charts,
     page::{anchor, figure},
     quantity::{bytes, count, number, seconds},
 };
@@ -20,7 +20,11 @@ pub(crate) fn section(model: &ModelSection, number_: usize) -> Result<Markup> {
             h3 { (model.name) }
             p.lead {
                 "Stage " code { (model.stage) } ", " (count(model.parameters as u64)) " parameters"
-                (outcome(&model.history)) "."
+                @match &model.choice {
+                    Some(choice) => (choice_chart::outcome(choice)),
+                    None => (outcome(&model.history)),
+                }
+                "."
             }
             div.columns {
                 (facts("Settings", &model.settings))
@@ -62,13 +66,20 @@ fn facts(title: &str, rows: &[(String, String)]) -> Markup {
 
 fn training(model: &ModelSection) -> Result<Markup> {
     let history = &model.history;
+    if let Some(choice) = &model.choice {
+        return Ok(html! {
+            h4 { "Cross-validation" }
+            (choice_chart::section(choice)?)
+            (ranks(history))
+        });
+    }
     let by_round = loss_charts::by_round(history, model.loss_axis)?;
     let by_epoch = loss_charts::by_epoch(history, model.loss_axis)?;
     let validated = history.epochs.iter().any(|e| e.validation_loss.is_some());
     let validation = |key: &'static str| validated.then_some((ORANGE, key, "validation, per epoch"));
     Ok(html! {
         h4 { "Training" }
-        @if by_round.is_none() && by_epoch.is_none() { p.empty { "No round and no epoch is recorded." } }
+        @if history.steps.is_empty() && history.epochs.is_empty() { p.empty { "No round and no epoch is recorded." } }
         div.columns {
             @if let Some(chart) = by_round {
                 (figure(html! {

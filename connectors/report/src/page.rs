@@ -105,7 +105,7 @@ fn contents(report: &Report) -> Markup {
 
 fn highlights(report: &Report) -> Markup {
     let total: f64 = report.statements.iter().map(|s| s.seconds).filter(|s| s.is_finite()).sum();
-    let loss = report.models.iter().find(|m| !m.history.epochs.is_empty());
+    let loss = report.models.iter().find(|m| m.choice.is_none() && !m.history.epochs.is_empty());
     let card =
         |value: String, label: String| html! { div.card { div.value { (value) } div.label { (label) } } };
     html! {

@@ -2,7 +2,7 @@
 
 use crate::{Error, Result, page};
 use std::{io::Write, path::Path};
-use voxelflow_stage::{Grid, History, LayerFilters};
+use voxelflow_stage::{Choice, Grid, History, LayerFilters};
 
 /// Which side of a coronal or axial slice shows the patient's left.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -150,6 +150,8 @@ pub struct ModelSection {
     pub lineage: Vec<(String, String)>,
     /// What training did.
     pub history: History,
+    /// What it chose among by cross-validation, for a model that was made so: shown instead of losses.
+    pub choice: Option<Choice>,
     /// Filters of its layers.
     pub filters: Vec<LayerFilters>,
     /// Series beside their reconstructions.

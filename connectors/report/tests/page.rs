@@ -49,6 +49,17 @@ fn a_model_without_history_is_stated() {
 }
 
 #[test]
+fn what_was_chosen_is_shown_instead_of_losses() {
+    let html = sample::report().to_html().unwrap();
+    let model = html.split("id=\"model-2\"").nth(1).unwrap().split("</section>").next().unwrap();
+    assert!(model.contains("penalty 1000, of a mean R² of 0.031 by cross-validation"), "{model}");
+    assert!(model.contains("aria-label=\"Score by penalty\"") && model.contains("chosen: 1000"));
+    for loss in ["mean loss", "Loss by epoch", "before training"] {
+        assert!(!model.contains(loss), "{loss}");
+    }
+}
+
+#[test]
 fn a_map_without_a_value_is_stated_not_drawn() {
     for value in [f32::NAN, f32::INFINITY, 0.0] {
         let mut report = Report::default();

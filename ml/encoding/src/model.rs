@@ -2,11 +2,12 @@
 
 use crate::{
     predict::Prediction,
+    report::REPORT,
     tensor_file::{TensorFile, WEIGHTS},
 };
 use serde::Deserialize;
 use std::{fs, path::Path};
-use voxelflow_stage::{Error, LayerFilters, Model, ModelFunction, Options, Predictor, Result};
+use voxelflow_stage::{Choice, Error, LayerFilters, Model, ModelFunction, Options, Predictor, Result};
 
 /// A model of any stage of this crate. Coefficients stay in their file.
 #[derive(Clone, Debug)]
@@ -22,6 +23,18 @@ pub struct FittedEncoding {
 struct Config {
     stage: String,
     options: Options,
+}
+
+/// The part of `ridge.json` that says what was chosen.
+#[derive(Deserialize)]
+struct Chosen {
+    alphas: Vec<f64>,
+    mean_scores: Vec<Option<f64>>,
+    #[serde(default)]
+    alpha: Option<f64>,
+    /// Of a model of bands, whose scores are of these.
+    #[serde(default)]
+    gammas: Vec<Vec<f64>>,
 }
 
 impl FittedEncoding {
@@ -71,6 +84,22 @@ impl Model for FittedEncoding {
 
     fn filters(&self) -> Vec<LayerFilters> {
         Vec::new()
+    }
+
+    fn choice(&self) -> Result<Option<Choice>> {
+        let path = self.file.folder().join(REPORT);
+        let unreadable = |reason: &dyn std::fmt::Display| Error::Folder {
+            path: path.display().to_string(),
+            reason: format!("{reason}; it says what was chosen, train the model again"),
+        };
+        let text = fs::read(&path).map_err(|e| unreadable(&e))?;
+        let report: Chosen = serde_json::from_slice(&text).map_err(|e| unreadable(&e))?;
+        let scoring = self.options.get("scoring").and_then(|scoring| scoring.as_str()).unwrap_or_default();
+        let penalties = if report.gammas.is_empty() { report.alphas } else { Vec::new() };
+        let chosen = report.alpha.and_then(|alpha| penalties.iter().position(|other| *other == alpha));
+        // One that is no number is null in JSON.
+        let mean_scores = report.mean_scores.into_iter().map(|score| score.unwrap_or(f64::NAN)).collect();
+        Ok(Some(Choice { scoring: scoring.to_owned(), mean_scores, penalties, chosen }))
     }
 
     fn predictor(&self) -> Result<Option<Box<dyn Predictor>>> {

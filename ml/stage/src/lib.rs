@@ -29,7 +29,7 @@ pub use estimator::{Estimator, Fitted, Gang, ProgressSink, StageKind};
 pub use feed::{MemoryFeed, SeriesFeed};
 pub use grid::{GRID_METADATA_KEY, Grid, KEY_COLUMNS, PARCEL_COLUMNS, SERIES_COLUMN};
 pub use history::{EpochRecord, History, StepRecord};
-pub use model::{LayerFilters, Model, ModelFunction, Predictor};
+pub use model::{Choice, LayerFilters, Model, ModelFunction, Predictor};
 pub use needs::{Needs, Room};
 pub use options::{Options, nearest, parse_options};
 pub use run_files::{EventFiles, RUNS_METADATA_KEY, RunEvent, RunFiles};

@@ -25,6 +25,19 @@ pub struct LayerFilters {
     pub values: Vec<f32>,
 }
 
+/// What a model chose among by cross-validation, for pictures.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Choice {
+    /// By what it was chosen: `r2`, `pearson`, `neg_mean_squared_error`. Greater is better.
+    pub scoring: String,
+    /// Of each candidate, over the targets that can be fitted.
+    pub mean_scores: Vec<f64>,
+    /// The candidates, where these are penalties; empty where they are drawn.
+    pub penalties: Vec<f64>,
+    /// The candidate that all targets have; none where each has its own.
+    pub chosen: Option<usize>,
+}
+
 /// Predicts the series of a model's targets from features. Coefficients stay where the model has them, and are read for
 /// the targets that are asked for.
 pub trait Predictor: Send + std::fmt::Debug {
@@ -70,6 +83,13 @@ pub trait Model: Send + Sync + std::fmt::Debug {
     /// A model whose files cannot be read any more.
     fn targets(&self) -> Result<Vec<(String, Vec<f64>)>> {
         Ok(Vec::new())
+    }
+    /// What it chose among by cross-validation; none for a model that was not made so.
+    ///
+    /// # Errors
+    /// A model whose files cannot be read any more.
+    fn choice(&self) -> Result<Option<Choice>> {
+        Ok(None)
     }
     /// What predicts the series of its targets from features; none for a model that explains no series.
     ///

@@ -4,7 +4,7 @@ use voxelflow_report::{
     FileRow, LedgerRow, MapSection, ModelSection, ReconstructionExample, Report, ResultTable, StatementRow,
     TableRow, Volume,
 };
-use voxelflow_stage::{EpochRecord, Grid, History, LayerFilters, StepRecord};
+use voxelflow_stage::{Choice, EpochRecord, Grid, History, LayerFilters, StepRecord};
 
 /// A name that would run as a script if it were not escaped.
 pub const HOSTILE: &str = "maps/<script>document.title='hostile'</script>.nii.gz";
@@ -143,6 +143,27 @@ fn model() -> ModelSection {
     }
 }
 
+/// A model that was chosen among penalties.
+fn chosen() -> ModelSection {
+    let penalties: Vec<f64> = (-1..7).map(|power| 10f64.powi(power)).collect();
+    let score = |penalty: &f64| 0.031 - 0.004 * (penalty.log10() - 3.0).powi(2);
+    let choice = Choice {
+        scoring: "r2".into(),
+        mean_scores: penalties.iter().map(score).collect(),
+        penalties,
+        chosen: Some(4),
+    };
+    let epoch = EpochRecord { epoch: 0, samples: 9_000, loss: 0.969, validation_loss: None, seconds: 2.0 };
+    ModelSection {
+        name: "enc".into(),
+        stage: "ridge_cv".into(),
+        parameters: 90_300,
+        history: History { initial_loss: 1.0, epochs: vec![epoch], ..History::default() },
+        choice: Some(choice),
+        ..ModelSection::default()
+    }
+}
+
 /// The report.
 pub fn report() -> Report {
     let mut report = Report::new("Resting state, one subject", "2026-01-31 12:00 UTC", "0.1.0");
@@ -197,7 +218,7 @@ pub fn report() -> Report {
             vec!["PCA".into(), "64".into(), "0.93".into()],
         ],
     }];
-    report.models = vec![model()];
+    report.models = vec![model(), chosen()];
     report.maps = vec![
         MapSection::image("Mean image", "a.u.", head()).described("Mean over time of the run."),
         MapSection::statistic("Reconstruction r", "r", correlation(), Some(head()))

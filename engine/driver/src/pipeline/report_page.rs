@@ -92,6 +92,7 @@ async fn model_section(run: &Runner<'_>, train: &PlannedTrain) -> Result<ModelSe
         settings,
         lineage,
         history,
+        choice: model.choice()?,
         filters: model.filters(),
         reconstructions: examples(run, train, model.as_ref()).await?,
         ..Default::default()
