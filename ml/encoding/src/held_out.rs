@@ -1,12 +1,13 @@
 //! Runs that no fit has seen: what a model says of each target there.
 //!
 //! Each score is its own thing and its own column: Pearson's r, the coefficient of determination R² (`r2`), the largest r
-//! that any prediction can have (`ceiling`, where stimuli were repeated) and r as a share of it (`r_normalized`).
+//! that any prediction can have with the mean of the repeats (`ceiling`, where stimuli were repeated) and r as a share of
+//! it (`r_normalized`, where these runs repeated them).
 
 use crate::{
     message::Number,
     options::{EncodingOptions, of_ridge},
-    repeats::Repeats,
+    repeats::{CeilingOf, Repeats},
     totals::Totals,
 };
 use faer::Mat;
@@ -17,7 +18,9 @@ use voxelflow_stage::{Explained, Result};
 use voxelflow_sync::{Communicator, CommunicatorExt, Element, ReduceOp};
 
 /// Numbers of each target.
-const SCORES: [&str; 4] = ["r", "r2", "ceiling", "r_normalized"];
+const SCORES: [&str; 4] = ["r", "r2", CEILING, "r_normalized"];
+/// The column that repeats among training runs give where held-out runs repeat nothing.
+pub(crate) const CEILING: &str = "ceiling";
 /// Of its r, where that is tested.
 const TEST: [&str; 3] = ["p", "p_family", "q"];
 
@@ -58,8 +61,13 @@ impl<'a, T: Number> HeldOut<'a, T> {
     /// Runs too short for a test; repeats that do not belong together.
     pub fn of(explained: Explained<'a>, x: Mat<T>, options: &EncodingOptions, seed: u64) -> Result<Self> {
         let test = options.null_test(explained.samples, seed)?;
-        let repeats = Repeats::of(explained.samples)?;
+        let repeats = Repeats::of(explained.samples, CeilingOf::HeldOutRuns)?;
         Ok(Self { explained, x, repeats, test, bands: Vec::new() })
+    }
+
+    /// Whether these runs repeat a stimulus.
+    pub fn has_repeats(&self) -> bool {
+        self.repeats.is_some()
     }
 
     /// Scores are split by these bands.

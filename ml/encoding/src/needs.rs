@@ -3,6 +3,7 @@
 
 use crate::{
     options::{Baseline, EncodingOptions, Precision, RidgeCvOptions, STAGE},
+    repeats::TrainingRepeats,
     shares::Costs,
 };
 use voxelflow_ridge::plan::{FitSettings, Precision as Width, Rates, Workload};
@@ -28,6 +29,8 @@ pub(crate) struct FitPlan<S = RidgeSettings> {
     workload: Workload<S>,
     /// Samples that are held out.
     held_out: usize,
+    /// Samples of training runs that are looked at once more, for what their repeats have in common.
+    repeated: usize,
     permutations: usize,
     baseline: Option<Baseline>,
     /// Points of the series as they are read.
@@ -86,8 +89,11 @@ impl<S: Shared> FitPlan<S> {
         };
         // Runs that were joined lie in series of all their points.
         let points = samples.runs.iter().map(|run| run.offset + run.samples).max().unwrap_or(0);
+        let repeats = TrainingRepeats::of(samples, held_out).ok().flatten();
+        let repeated = repeats.map_or(0, |repeats| repeats.count());
         let (held_out, permutations) = (held_out.map_or(0, Samples::count), options.permutations);
-        Self { workload, held_out, permutations, baseline: None, points, ranks: ranks.max(1), room }
+        let (ranks, baseline) = (ranks.max(1), None);
+        Self { workload, held_out, repeated, permutations, baseline, points, ranks, room }
     }
 
     /// The settings of the solver.
@@ -136,7 +142,8 @@ impl<S: Shared> FitPlan<S> {
             memory: self.memory(&self.workload),
             card_memory: 0,
             read: 4
-                * (self.workload.passes() as usize * self.workload.n_samples + self.held_out) as u64
+                * (self.workload.passes() as usize * self.workload.n_samples + self.held_out + self.repeated)
+                    as u64
                 * self.workload.n_targets as u64,
             seconds,
         }
@@ -183,15 +190,20 @@ impl<S: Shared> FitPlan<S> {
         // Series as they are read, and put together from their runs.
         let read = 4 * block * (n + self.points as u64);
         let others = u64::from(self.ranks > 1);
+        let repeats = match self.repeated {
+            0 => 0,
+            repeated => block * (repeated * TrainingRepeats::BYTES + 4 * self.points) as u64,
+        };
         let beside = |phase: &str| match phase {
             "features" => n * p * width,
             "decompositions" => 0,
             "penalties" => read,
-            // Coefficients as they are written; held-out features, series, and predictions in each rearrangement.
+            // Coefficients as they are written; held-out features, series, and predictions in each rearrangement. After
+            // them, repeats among the training runs.
             _ => {
                 let own = S::scored(of) + 8 * self.permutations as u64;
                 let scored = p * width + block * (8 + 2 * width) + own;
-                read + 2 * p * block * width + held * scored
+                (read + 2 * p * block * width + held * scored).max(repeats)
             }
         };
         let phases = S::phases(of);

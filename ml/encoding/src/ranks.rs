@@ -3,11 +3,12 @@
 use crate::{
     FittedEncoding,
     delays::{self, delayed},
-    held_out::{self, HeldOut},
+    held_out::{self, CEILING, HeldOut},
     meeting::meet,
     message::Number,
     needs::FitPlan,
     options::{RidgeCvOptions, STAGE, of_ridge, written},
+    repeats::{CeilingOf, TrainingRepeats},
     report::{FitReport, RankReport, cpu_seconds},
     solver::{Solver, Stream},
     targets::Share,
@@ -80,6 +81,8 @@ pub(crate) fn fit<T: Number>(
     }
     c.barrier()?;
     let opened = file.open()?;
+    let held_out_samples = validation.as_ref().map(|explained| explained.samples);
+    let repeats = TrainingRepeats::where_known(samples, held_out_samples, rank);
     let mut held_out = match validation {
         Some(explained) => {
             let x = delayed(explained.features, explained.samples, &options.delays)?;
@@ -133,6 +136,12 @@ pub(crate) fn fit<T: Number>(
         None => mean_scores.of_all,
         Some(_) => mean_scores.over_ranks(c)?,
     };
+    if let Some(repeats) = &repeats {
+        repeats.ceilings(series, work.share.clone(), options.block, cancelled, |at, ceilings| {
+            file.write_column(&opened, CEILING, at, ceilings)
+        })?;
+    }
+    let ceiling_of = CeilingOf::either(held_out.as_ref().is_some_and(HeldOut::has_repeats), repeats.as_ref());
     let validated = held_out.is_some();
     if let Some(held_out) = held_out {
         for (column, values) in held_out.tested(c)? {
@@ -168,6 +177,7 @@ pub(crate) fn fit<T: Number>(
             n_targets: samples.targets(),
             unfit: totals.unfit as u64,
             chosen: Chosen { alphas: &options.alphas, mean_scores: &mean_scores, alpha },
+            ceiling_of,
             ranks,
         };
         report.write(&folder)?;

@@ -1,5 +1,6 @@
 //! What ranks did and chose, for people: `ridge.json` of the model's folder.
 
+use crate::repeats::CeilingOf;
 use serde::{Deserialize, Serialize};
 use std::path::Path;
 use voxelflow_stage::{Error, Result};
@@ -20,6 +21,8 @@ pub(crate) struct FitReport<Chosen> {
     /// By the stage.
     #[serde(flatten)]
     pub chosen: Chosen,
+    /// Whose repeats the ceilings are of, where there are any.
+    pub ceiling_of: Option<CeilingOf>,
     pub ranks: Vec<RankReport>,
 }
 

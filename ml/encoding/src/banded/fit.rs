@@ -4,10 +4,11 @@ use super::{STAGE, bands::Bands, options::BandedOptions};
 use crate::{
     FittedEncoding,
     delays::{self, delayed},
-    held_out::HeldOut,
+    held_out::{CEILING, HeldOut},
     meeting::meet,
     message::{Number, pack, unpack},
     options::{of_ridge, written},
+    repeats::{CeilingOf, TrainingRepeats},
     report::{FitReport, RankReport, cpu_seconds},
     targets::Share,
     tensor_file::TensorFile,
@@ -106,6 +107,8 @@ pub(super) fn fit<T: Number>(
 
     let mut totals = Totals::of(chosen.unfit.len(), variance);
     let validated = validation.is_some();
+    let held_out_samples = validation.as_ref().map(|explained| explained.samples);
+    let repeats = TrainingRepeats::where_known(samples, held_out_samples, rank);
     let mut held_out = match validation {
         Some(explained) => {
             let x = delayed::<T>(explained.features, explained.samples, delays)?;
@@ -119,6 +122,12 @@ pub(super) fn fit<T: Number>(
         let range = first..share.len().min(first + block);
         out.held_out(range, held_out.as_mut(), &bands, &mut totals)?;
     }
+    if let Some(repeats) = &repeats {
+        repeats.ceilings(own.series, share.clone(), block, cancelled, |at, ceilings| {
+            file.write_column(&out.opened, CEILING, at, ceilings)
+        })?;
+    }
+    let ceiling_of = CeilingOf::either(held_out.as_ref().is_some_and(HeldOut::has_repeats), repeats.as_ref());
     if let Some(held_out) = held_out {
         for (column, values) in held_out.tested(c)? {
             file.write_column(&out.opened, &column, share.start, &values)?;
@@ -158,6 +167,7 @@ pub(super) fn fit<T: Number>(
                 alphas: &options.encoding.alphas,
                 mean_scores: &chosen.mean_scores,
             },
+            ceiling_of,
             ranks,
         };
         report.write(&folder)?;

@@ -69,6 +69,10 @@ fn with_tables(bench: &Bench) {
 
 async fn request(bench: &Bench, held_out: &str, features: &str, ranks: usize) -> TrainRequest {
     let train = "SELECT * FROM bold WHERE run IN ('0', '1')";
+    trained(bench, train, held_out, features, ranks).await
+}
+
+async fn trained(bench: &Bench, train: &str, held_out: &str, features: &str, ranks: usize) -> TrainRequest {
     let held_out = format!("SELECT * FROM bold WHERE run IN ({held_out})");
     let mut request = bench.request(train, Some(&held_out), json!({"ranks": ranks})).await;
     request.stage = "ridge_cv".into();
@@ -92,6 +96,7 @@ async fn planted_ceilings_are_found_where_a_stimulus_was_repeated() {
         with_tables(&bench);
         let request = request(&bench, "'2', '3', '4', '5'", "SELECT * FROM stimuli", ranks).await;
         bench.run(request).await.unwrap();
+        assert_eq!(bench.json("ridge.json")["ceiling_of"], "held_out_runs");
         let columns = ["ceiling", "r_normalized", "r"].map(|name| column(&bench, name));
         for (voxel, (own, hidden)) in VOXELS.iter().enumerate() {
             let [ceiling, normalized, r] = [0, 1, 2].map(|at| columns[at][voxel].unwrap());
@@ -114,6 +119,31 @@ async fn planted_ceilings_are_found_where_a_stimulus_was_repeated() {
     }
 }
 
+/// Repeats among training runs say what could be predicted, but not how much of it was in other runs.
+#[tokio::test]
+async fn planted_ceilings_are_found_where_training_runs_repeat_a_stimulus() {
+    let mut seen = Vec::new();
+    for ranks in [1, 2, 4] {
+        let bench = bench();
+        with_tables(&bench);
+        let train = "SELECT * FROM bold WHERE run <> '0'";
+        let request = trained(&bench, train, "'0'", "SELECT * FROM stimuli", ranks).await;
+        bench.run(request).await.unwrap();
+        assert_eq!(bench.json("ridge.json")["ceiling_of"], "training_runs");
+        let ceilings = column(&bench, "ceiling");
+        for (voxel, (own, hidden)) in VOXELS.iter().enumerate() {
+            let (ceiling, signal) = (ceilings[voxel].unwrap(), 1.0 + hidden);
+            let planted = (signal / (signal + own / 4.0)).sqrt();
+            assert!((ceiling - planted).abs() < 0.03, "voxel {voxel}: ceiling {ceiling}, planted {planted}");
+        }
+        assert!(ceilings[VOXELS.len()].is_none(), "a constant voxel has none");
+        assert!(column(&bench, "r_normalized").iter().all(Option::is_none));
+        assert!(column(&bench, "r")[0].unwrap() > 0.8);
+        seen.push(ceilings);
+    }
+    assert!(seen[0] == seen[1] && seen[0] == seen[2], "ranks share targets, not samples: {seen:?}");
+}
+
 #[tokio::test]
 async fn without_repeats_there_is_no_ceiling() {
     let once = "SELECT * FROM stimuli";
@@ -122,6 +152,7 @@ async fn without_repeats_there_is_no_ceiling() {
         let bench = bench();
         with_tables(&bench);
         bench.run(request(&bench, held_out, features, 2).await).await.unwrap();
+        assert!(bench.json("ridge.json")["ceiling_of"].is_null());
         assert!(column(&bench, "ceiling").iter().chain(&column(&bench, "r_normalized")).all(Option::is_none));
         assert!(column(&bench, "r")[0].unwrap() > 0.8);
     }
