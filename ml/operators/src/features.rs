@@ -142,11 +142,6 @@ impl FeatureTable {
         Some(all)
     }
 
-    /// Names of the key columns that tell its runs apart.
-    pub fn key_names(&self) -> Vec<&'static str> {
-        KEY_COLUMNS.iter().zip(self.keys).filter_map(|(name, there)| there.then_some(*name)).collect()
-    }
-
     /// Samples of every run of a design.
     pub fn time_points(&self) -> Option<usize> {
         match &self.form {

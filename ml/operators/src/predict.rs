@@ -1,12 +1,12 @@
 //! `FROM predict(enc, features)`: the series that a model of encoding predicts from the features of runs.
 //!
 //! ```text
-//!   features ─► by run, hashed ─► PredictExec: the runs of a partition, read whole
+//!   features ─► one partition ─► PredictExec: all runs, read whole
 //!                                   targets.parquet ─┐
 //!                                   coefficients ────┴─► a block of targets ─► rows of each run ─► the next block
 //! ```
-//! A row a run and target, with the keys of both; features count by their names. Memory holds the features of the runs
-//! of a partition and one block, however many targets there are.
+//! A row a run and target, with the keys of both; features count by their names. Memory holds the features of all runs and
+//! one block, however many targets there are.
 
 mod blocks;
 mod exec;
@@ -90,7 +90,6 @@ impl PredictNode {
     /// # Errors
     /// A table that is none of features, or of other features than the model's; a length that is not known.
     fn try_new(input: LogicalPlan, known: Known<'_>, time_points: Option<usize>) -> Result<Self> {
-        let input = without_order(input);
         let columns = input.schema().as_arrow();
         let table = FeatureTable::find(columns).map_err(named)?;
         if let (Some(wanted), Some(found)) = (known.features, table.names(columns)) {
@@ -151,28 +150,6 @@ impl PredictNode {
     }
 }
 
-/// The same rows in any order: samples have their numbers, and a plan that is sorted and then hashed by runs would have
-/// its order taken away again after its partitions were chosen.
-fn without_order(plan: LogicalPlan) -> LogicalPlan {
-    let below = |input: Arc<LogicalPlan>| Arc::new(without_order(Arc::unwrap_or_clone(input)));
-    match plan {
-        LogicalPlan::Sort(sort) if sort.fetch.is_none() => without_order(Arc::unwrap_or_clone(sort.input)),
-        LogicalPlan::Projection(mut over) => {
-            over.input = below(over.input);
-            LogicalPlan::Projection(over)
-        }
-        LogicalPlan::Filter(mut over) => {
-            over.input = below(over.input);
-            LogicalPlan::Filter(over)
-        }
-        LogicalPlan::SubqueryAlias(mut over) => {
-            over.input = below(over.input);
-            LogicalPlan::SubqueryAlias(over)
-        }
-        other => other,
-    }
-}
-
 /// Keys are texts, whatever the features have them in.
 fn text_type(field: &Field) -> DataType {
     if field.data_type().is_string() { field.data_type().clone() } else { DataType::Utf8 }
@@ -188,7 +165,7 @@ pub(crate) fn plan_predict_exec(
 ) -> PlanResult<Arc<dyn ExecutionPlan>> {
     let [input] = inputs else { return plan_err!("{PREDICT} has one input, not {}", inputs.len()) };
     let schema = WireSchema(Arc::new(node.schema.as_arrow().clone()));
-    let operator = Predict::try_new(node.model.clone(), node.time_points, schema, &input.schema())?;
+    let operator = Predict { model: node.model.clone(), time_points: node.time_points, schema };
     Ok(Arc::new(UnaryExec::try_new(operator, Arc::clone(input))?))
 }
 

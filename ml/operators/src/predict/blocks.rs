@@ -1,4 +1,4 @@
-//! Blocks of targets: their keys from the model's table, their series from its coefficients, for each run of a partition.
+//! Blocks of targets: their keys from the model's table, their series from its coefficients, for each run.
 
 use super::{
     exec::Predict,

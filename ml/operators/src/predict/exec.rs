@@ -2,14 +2,10 @@
 
 use super::{PREDICT, blocks::Blocks, named};
 use crate::{Error, StageCatalog, features::FeatureTable};
-use arrow::{
-    datatypes::{Schema, SchemaRef},
-    record_batch::RecordBatch,
-};
+use arrow::{datatypes::SchemaRef, record_batch::RecordBatch};
 use datafusion::{
-    common::{exec_datafusion_err, plan_err, runtime::SpawnedTask},
+    common::{exec_datafusion_err, runtime::SpawnedTask},
     error::{DataFusionError, Result},
-    physical_expr::{PhysicalExpr, expressions::Column},
     physical_plan::{Distribution, SendableRecordBatchStream, stream::RecordBatchStreamAdapter},
 };
 use futures::{Stream, TryStreamExt, stream};
@@ -28,8 +24,6 @@ pub(super) struct Predict {
     pub model: String,
     /// Samples of every run.
     pub time_points: usize,
-    /// Columns that tell runs apart, by name and position.
-    keys: Vec<(String, usize)>,
     pub schema: WireSchema,
 }
 
@@ -43,24 +37,11 @@ inventory::submit! {
 
 inventory::submit! { LedgerNode(Predict::NAME) }
 
-impl Predict {
-    pub fn try_new(model: String, time_points: usize, schema: WireSchema, input: &Schema) -> Result<Self> {
-        let names = FeatureTable::find(input).map_err(named)?.key_names();
-        let place = |name: &str| Ok((name.to_owned(), input.index_of(name)?));
-        let keys = names.into_iter().map(place).collect::<Result<Vec<_>>>()?;
-        Ok(Self { model, time_points, keys, schema })
-    }
-}
-
 impl UnaryOperator for Predict {
     const NAME: &'static str = "PredictExec";
 
     fn check(&self, input: &SchemaRef) -> Result<()> {
-        let fits = |(name, at): &(String, usize)| input.fields().get(*at).is_some_and(|f| f.name() == name);
-        match self.keys.iter().find(|key| !fits(key)) {
-            Some((name, at)) => plan_err!("column {at} of the features of {PREDICT} is not `{name}`"),
-            None => Ok(()),
-        }
+        Ok(FeatureTable::find(input).map(drop).map_err(named)?)
     }
     fn schema(&self, _input: &SchemaRef) -> SchemaRef {
         Arc::clone(&self.schema.0)
@@ -68,15 +49,9 @@ impl UnaryOperator for Predict {
     fn describe(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "model={}, time_points={}", self.model, self.time_points)
     }
-    /// A run is whole in its partition.
+    /// Runs are whole, and coefficients are read once for all of them; products use all cores.
     fn distribution(&self) -> Distribution {
-        match self.keys.is_empty() {
-            true => Distribution::SinglePartition,
-            false => Distribution::KeyPartitioned(self.expressions()),
-        }
-    }
-    fn expressions(&self) -> Vec<Arc<dyn PhysicalExpr>> {
-        self.keys.iter().map(|(name, at)| Arc::new(Column::new(name, *at)) as _).collect()
+        Distribution::SinglePartition
     }
     fn run(&self, task: UnaryTask) -> Result<SendableRecordBatchStream> {
         let catalog = task.context.session_config().get_extension::<StageCatalog>();
