@@ -1,11 +1,10 @@
 //! Cross-validation over folds: the Gram matrix of a training set is that of all samples less what is held out.
 
 use crate::decomposition::Decomposition;
-use crate::quadratic::{Quadratic, Shrinkage};
-use crate::score::Sums;
+use crate::fold_sums::FoldTargets;
 use crate::spectrum::{Spectrum, gram, product};
 use crate::targets::TargetBlock;
-use crate::{Error, Result, Scalar, Score};
+use crate::{Error, Result, Scalar};
 use faer::{Mat, MatRef};
 use serde::{Deserialize, Serialize};
 
@@ -104,23 +103,6 @@ fn rows<T: Scalar>(x: MatRef<'_, T>, at: &[usize]) -> Mat<T> {
     Mat::from_fn(at.len(), x.ncols(), |i, j| x[(at[i], j)])
 }
 
-/// What sums over the samples that a fold predicts follow from, for all penalties.
-pub(crate) struct FoldSums<T> {
-    shrinkage: Shrinkage,
-    squares: Quadratic<T>,
-    /// The samples summed, in the basis.
-    z: Vec<f64>,
-}
-
-impl<T: Scalar> FoldSums<T> {
-    pub fn new(of: &Decomposition<T>, alphas: &[f64]) -> Self {
-        let values = &of.spectrum.values;
-        let z = of.z.col_iter().map(|column| column.iter().map(|z| z.wide()).sum()).collect();
-        let squares = Quadratic::new(gram(of.z.as_ref()).as_ref(), values);
-        Self { shrinkage: Shrinkage::new(values, alphas), squares, z }
-    }
-}
-
 impl<T: Scalar> FoldRows<T> {
     /// All folds over centred features.
     pub fn all(x: MatRef<'_, T>, folds: &Folds) -> Result<Vec<Self>> {
@@ -168,17 +150,8 @@ impl<T: Scalar> FoldRows<T> {
         Ok(Decomposition { spectrum, z })
     }
 
-    /// Scores of a block's targets in this fold, by penalty. `xy`: `XᵀY` of all samples; `of`: the fold's own, as are
-    /// `sums`.
-    pub fn scores(
-        &self,
-        of: &Decomposition<T>,
-        sums: &FoldSums<T>,
-        block: &TargetBlock<T>,
-        xy: &Mat<T>,
-        score: Score,
-        scratch: &mut Mat<f64>,
-    ) -> Vec<Vec<f64>> {
+    /// The fold's part of a block. `xy`: `XᵀY` of all samples.
+    pub fn targets(&self, block: &TargetBlock<T>, xy: &Mat<T>) -> FoldTargets<T> {
         let y_out = rows(block.values.as_ref(), &self.out);
         let n = self.n_train as f64;
         let means: Vec<f64> =
@@ -187,33 +160,8 @@ impl<T: Scalar> FoldRows<T> {
         let train = Mat::from_fn(xy.nrows(), xy.ncols(), |i, j| {
             T::of(xy[(i, j)].wide() - away[(i, j)].wide() - n * self.mean[i] * means[j])
         });
-        drop(away);
-        let m = product(train.transpose(), of.spectrum.basis.as_ref());
-        drop(train);
-        // About the training mean, beside which predictions of a huge penalty are lost.
-        let held =
-            Mat::from_fn(self.held.len(), y_out.ncols(), |i, j| T::of(y_out[(i, j)].wide() - means[j]));
-        let yz = product(held.transpose(), of.z.as_ref());
-        let FoldSums { shrinkage, squares, z } = sums;
-        let mut wide = Mat::new();
-        let yp = shrinkage.linear(m.as_ref(), yz.as_ref());
-        let m = T::widened(m.as_ref(), &mut wide);
-        let pp = squares.squares(m, shrinkage, scratch);
-        let p = shrinkage.weighted(m, z);
-        let own = held.col_iter().map(|y| {
-            let add = |(y, yy): (f64, f64), value: &T| (y + value.wide(), yy + value.wide() * value.wide());
-            y.iter().fold((0.0, 0.0), add)
-        });
-        let own: Vec<(f64, f64)> = own.collect();
-        let n = self.held.len() as f64;
-        let of_alpha = |alpha: usize| {
-            let score_of = |(target, (y, yy)): (usize, &(f64, f64))| {
-                let at = (target, alpha);
-                Sums { n, y: *y, p: p[at], yy: *yy, pp: pp[at], yp: yp[at] }.score(score)
-            };
-            own.iter().enumerate().map(score_of).collect()
-        };
-        (0..p.ncols()).map(of_alpha).collect()
+        let about = |i: usize, j: usize| T::of(y_out[(i, j)].wide() - means[j]);
+        FoldTargets::new(train, Mat::from_fn(self.held.len(), y_out.ncols(), about))
     }
 }
 

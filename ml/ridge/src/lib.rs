@@ -22,6 +22,7 @@ mod banded;
 mod ceiling;
 mod decomposition;
 mod error;
+mod fold_sums;
 mod folds;
 mod leave_one_out;
 mod null;

@@ -1,7 +1,8 @@
 //! Ridge with the penalty chosen by cross-validation.
 
 use crate::decomposition::{Decomposition, Prepared};
-use crate::folds::{FoldRows, FoldSums, Folds, cross};
+use crate::fold_sums::{FoldSums, mean_of_folds};
+use crate::folds::{FoldRows, Folds, cross};
 use crate::leave_one_out::{LeaveOneOut, SharedErrors};
 use crate::spectrum::product;
 use crate::targets::{TargetBlock, blocks, check_samples};
@@ -313,14 +314,10 @@ impl<T: Scalar> RidgeCv<T> {
         sums: &[FoldSums<T>],
         scratch: &mut Mat<f64>,
     ) -> Vec<Vec<f64>> {
-        let mut mean = vec![vec![0.0; block.values.ncols()]; self.settings.alphas.len()];
-        for ((fold, of), sums) in self.folds.iter().zip(sums) {
-            let scores = fold.scores(of, sums, block, xy, self.settings.score, scratch);
-            for (mean, scores) in mean.iter_mut().zip(scores) {
-                mean.iter_mut().zip(scores).for_each(|(mean, s)| *mean += s / self.folds.len() as f64);
-            }
-        }
-        mean
+        let own = self.folds.iter().zip(sums).map(|((fold, of), sums)| {
+            sums.scores(of, &fold.targets(block, xy), self.settings.score, scratch)
+        });
+        mean_of_folds(own)
     }
 
     /// Fits all samples with the penalties of `fit`, block by block; `take` gets the coefficients of each. `targets` are

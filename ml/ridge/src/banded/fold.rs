@@ -1,5 +1,6 @@
 //! What a fold is before any weight, and with one.
 
+use crate::fold_sums::FoldTargets;
 use crate::spectrum::{Spectrum, gram, narrowed, product};
 use crate::{Decomposition, Folds, Result, Scalar};
 use faer::{Mat, MatRef};
@@ -26,16 +27,6 @@ enum Form<T> {
     },
     /// More features: all that is needed is in the kernels of the bands.
     Samples,
-}
-
-/// A fold's part of a block of targets.
-pub(super) struct FoldTargets<T> {
-    /// `XᵀY` of the training samples, or their Y, about their means.
-    pub statistic: Mat<T>,
-    /// Held targets about the means of the training samples, beside which predictions of a huge penalty are lost.
-    pub held: Mat<T>,
-    /// Of each of these, what its values and their squares sum to.
-    pub sums: Vec<(f64, f64)>,
 }
 
 fn rows<T: Scalar>(x: MatRef<'_, T>, at: &[usize]) -> Mat<T> {
@@ -130,8 +121,6 @@ impl<T: Scalar> BandedFold<T> {
             }
             _ => about(&rows(y, &self.train), self.train.len()),
         };
-        let add = |(y, yy): (f64, f64), value: &T| (y + value.wide(), yy + value.wide() * value.wide());
-        let sums = held.col_iter().map(|column| column.iter().fold((0.0, 0.0), add)).collect();
-        FoldTargets { statistic, held, sums }
+        FoldTargets::new(statistic, held)
     }
 }

@@ -20,7 +20,6 @@ mod fit;
 mod fold;
 mod search;
 mod split;
-mod sums;
 mod together;
 
 pub use dirichlet::dirichlet;

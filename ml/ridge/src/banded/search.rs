@@ -1,8 +1,8 @@
 //! All weights and penalties against all targets.
 
-use super::fold::{BandedFold, FoldTargets};
-use super::sums::WeightedFold;
+use super::fold::BandedFold;
 use super::{Alone, BandedSettings, Part, Together};
+use crate::fold_sums::{FoldSums, FoldTargets, mean_of_folds};
 use crate::folds::cross;
 use crate::spectrum::{Spectrum, add_square, centred, gram, mirror, widened};
 use crate::targets::{TargetBlock, blocks, check_samples};
@@ -105,8 +105,8 @@ impl<T: Scalar> BandedRidgeCv<T> {
         for gammas in blocks(settings.gammas.len(), settings.gammas_at_once) {
             let folds = |gamma| (0..self.folds.len()).map(move |fold| Part { gamma, fold: Some(fold) });
             let found = together.decompose(self, &gammas.clone().flat_map(folds).collect::<Vec<_>>())?;
-            let weighted: Vec<WeightedFold<T>> =
-                found.into_iter().map(|of| WeightedFold::new(of, &settings.alphas)).collect();
+            let weighted: Vec<_> =
+                found.into_iter().map(|of| (FoldSums::new(&of, &settings.alphas), of)).collect();
             unfit.clear();
             // One penalty for all is known once all targets have been seen: scores are kept until then.
             let mut scores: Vec<Vec<Vec<f64>>> = vec![vec![Vec::new(); settings.alphas.len()]; gammas.len()];
@@ -182,14 +182,12 @@ impl<T: Scalar> BandedRidgeCv<T> {
     /// Mean scores over folds, `[n_alphas][n_targets]`, under one γ.
     fn scores(
         &self,
-        folds: &[WeightedFold<T>],
+        folds: &[(FoldSums<T>, Decomposition<T>)],
         parts: &[FoldTargets<T>],
         scratch: &mut Mat<f64>,
     ) -> Vec<Vec<f64>> {
-        let own = folds.iter().zip(parts).map(|(fold, part)| fold.scores(part, self.settings.score, scratch));
-        let Some(sum) = own.reduce(|sum, own| sum + own) else { return Vec::new() };
-        let mean = |alpha| sum.col(alpha).iter().map(|sum| sum / folds.len() as f64).collect();
-        (0..sum.ncols()).map(mean).collect()
+        let own = folds.iter().zip(parts);
+        mean_of_folds(own.map(|((sums, of), part)| sums.scores(of, part, self.settings.score, scratch)))
     }
 }
 

@@ -7,6 +7,11 @@ const MAPPED: f64 = 32.0 * 1048576.0;
 /// What the allocator keeps of the freed memory of smaller ones, at the end of its heap, at the most.
 const KEPT: f64 = 2.0 * MAPPED;
 
+/// Copies of the matrix that an eigendecomposition makes beside it: vectors, a tridiagonal form, and room to work.
+pub(super) const EIGEN_COPIES: f64 = 3.0;
+/// Rows that a Gram matrix widens at once.
+pub(super) const GRAM_ROWS: f64 = 4096.0;
+
 /// What the system has to give for a matrix of so many `bytes`: nothing where memory that was freed is used again.
 pub(super) fn fresh(bytes: f64) -> f64 {
     if bytes > MAPPED { bytes } else { 0.0 }

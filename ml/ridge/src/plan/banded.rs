@@ -1,13 +1,8 @@
 //! What each phase of a banded fit computes and holds. Who changes `banded` changes this.
 
-use super::allocator::{fresh, of_process};
+use super::allocator::{EIGEN_COPIES, GRAM_ROWS, fresh, of_process};
 use super::{FitSettings, Phase, Precision, Work, Workload};
 use crate::BandedSettings;
-
-/// Copies of the matrix that an eigendecomposition makes beside it: vectors, a tridiagonal form, and room to work.
-const EIGEN_COPIES: f64 = 3.0;
-/// Rows that a Gram matrix widens at once.
-const GRAM_ROWS: f64 = 4096.0;
 
 impl FitSettings for BandedSettings {
     fn phases(of: &Workload<Self>) -> Vec<Phase> {

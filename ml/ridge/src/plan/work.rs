@@ -1,5 +1,6 @@
 //! What each phase of a fit computes and holds.
 
+use super::allocator::{EIGEN_COPIES, GRAM_ROWS, fresh, of_process};
 use super::{Precision, Workload};
 use crate::{CrossValidation, Score};
 
@@ -41,24 +42,8 @@ pub struct Phase {
     pub bytes: u64,
 }
 
-/// The program itself, its threads, and the buffers of products.
-const PROCESS: f64 = 12e6;
-/// glibc maps pieces over this size one by one and gives them back.
-const MAPPED: f64 = 32.0 * 1048576.0;
-/// What the allocator keeps of the freed memory of smaller ones, at the end of its heap.
-const KEPT: f64 = 2.0 * MAPPED;
-/// Copies of the matrix that an eigendecomposition makes beside it: vectors, a tridiagonal form, and room to work.
-const EIGEN_COPIES: f64 = 3.0;
 /// Samples whose leave-one-out errors are looked at together.
 const ROWS: f64 = 1024.0;
-/// Rows that a Gram matrix widens at once.
-const GRAM_ROWS: usize = 4096;
-
-/// What the system has to give for a matrix of so many `bytes`: nothing where memory that was freed is used again.
-fn fresh(bytes: f64) -> f64 {
-    if bytes > MAPPED { bytes } else { 0.0 }
-}
-
 /// Sizes as numbers that do not overflow.
 struct Sizes {
     n: f64,
@@ -89,7 +74,8 @@ impl Workload {
         let z = Sizes { n, p, k: n.min(p), t, b, alphas, s: self.precision.bytes() as f64 };
         let mut phases = Vec::new();
         let mut add = |name, work, bytes: f64| {
-            phases.push(Phase { name, work, bytes: (PROCESS + bytes + KEPT.min(bytes)) as u64 });
+            // What is freed at the end of a phase counts as made on the way.
+            phases.push(Phase { name, work, bytes: of_process(0.0, bytes) });
         };
         let out: f64 = self.folds().iter().map(|(held, besides)| (held + besides) as f64).sum();
         // The caller's features, the centred ones, and the rows that folds hold out.
@@ -105,7 +91,7 @@ impl Workload {
         add("features", centred, features);
         let (mut held, mut peak, work) = self.decompose(&z, features);
         if n >= p {
-            let rows = (self.n_samples.min(GRAM_ROWS) * self.n_features) as f64 * 8.0;
+            let rows = n.min(GRAM_ROWS) * p * 8.0;
             peak = peak.max(features + p * p * 8.0 + rows);
         }
         add("decompositions", work, peak);
@@ -277,7 +263,7 @@ impl Workload {
     /// Bytes of widened rows of a Gram matrix, piece by piece.
     fn widened_rows(&self, rows: f64) -> f64 {
         let row = self.n_features as f64 * 8.0;
-        if fresh(GRAM_ROWS as f64 * row) > 0.0 { fresh(rows * row) } else { 0.0 }
+        if fresh(GRAM_ROWS * row) > 0.0 { fresh(rows * row) } else { 0.0 }
     }
 
     /// Scores that are kept of every target.
