@@ -287,7 +287,7 @@ mod tests {
         assert!(expected[0] > 0.8 && expected[1] < 0.5, "{expected:?}");
         // Shares of one, two and four ranks, in blocks that do not divide them: the same bits.
         for ranks in [1, 2, 4] {
-            let mut ceilings = vec![f64::NAN; TARGETS];
+            let mut ceilings = [f64::NAN; TARGETS];
             for share in voxelflow_sync::equal_ranges(TARGETS, ranks) {
                 let take = |first: usize, own: &[f64]| {
                     ceilings[first..first + own.len()].copy_from_slice(own);
