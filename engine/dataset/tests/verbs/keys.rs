@@ -82,6 +82,42 @@ async fn map_groups_sees_each_group_whole() {
 }
 
 #[tokio::test]
+async fn groups_of_one_file_are_whole_however_it_is_filtered_or_sorted() {
+    let bench = Bench::new();
+    let path = bench.path("rows");
+    bench.numbers(1).write_parquet(&path).await.unwrap();
+    let file = bench.engine.read_parquet(&path).await.unwrap();
+    let even = col("parity").eq(lit("even"));
+    let in_order = [col("n").sort(false, true)];
+    let by_key = [col("parity").sort(true, true)];
+    let (all, halves) = (vec!["|even|50|", "|odd|50|"], vec!["|even|25|", "|odd|25|"]);
+    let cases = [
+        (file.clone(), all.clone()),
+        (file.filter(col("n").lt(lit(50))), halves.clone()),
+        (file.filter(even.clone()), vec!["|even|50|"]),
+        (file.filter(col("n").lt(lit(50))).select([col("parity"), col("n")]), halves.clone()),
+        (file.sort_by(in_order.clone()), all.clone()),
+        (file.sort_by(by_key.clone()), all),
+        (file.filter(col("n").lt(lit(50))).sort_by(in_order), halves.clone()),
+        (file.filter(even).sort_by(by_key), vec!["|even|50|"]),
+        (file.filter(col("n").lt(lit(50))).repartition(4).coalesce(2), halves),
+    ];
+    for (at, (rows, expected)) in cases.into_iter().enumerate() {
+        let sizes = rows.map_groups(
+            &["parity"],
+            function!(|batch| -> Result<RecordBatch, ArrowError> {
+                let rows = batch.num_rows();
+                let size: ArrayRef = Arc::new(Int64Array::from(vec![rows as i64; rows.min(1)]));
+                let parity = batch.column_by_name("parity").unwrap().slice(0, rows.min(1));
+                RecordBatch::try_from_iter([("parity", parity), ("size", size)])
+            }),
+            (),
+        );
+        assert_eq!(lines(&sizes).await, expected, "case {at}");
+    }
+}
+
+#[tokio::test]
 async fn group_by_key_makes_lists() {
     let bench = Bench::new();
     let rows = bench.numbers(2).filter(col("n").lt(lit(4))).select([col("parity"), col("n")]);

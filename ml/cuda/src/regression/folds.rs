@@ -73,6 +73,11 @@ impl Close {
         let first = Indices::of(card, &firsts, "values that are close")?;
         Ok(Self { first, offsets: Indices::of(card, &offsets, "values that are close")?, values, size })
     }
+
+    /// Values among which they are.
+    pub(super) fn size(&self) -> usize {
+        self.size
+    }
 }
 
 /// A block of targets in a fold's basis, `[n_values, n_targets]` each.
@@ -173,9 +178,9 @@ impl Kernels {
         if square.columns() != size || lambdas.len() < size || close.size != size {
             return short("values that are close", close.size, size);
         }
-        let pattern = [self.index(&close.first, 0), self.index(&close.offsets, 0)];
-        let taken = [self.whole(square), pattern[0], pattern[1], self.at(&close.values, 0), Of::Long(size)];
-        let divided = [self.whole(square), self.at(lambdas, 0), pattern[0], pattern[1], Of::Long(size)];
+        let [values, first, offsets] = self.pattern(close);
+        let taken = [self.whole(square), first, offsets, values, Of::Long(size)];
+        let divided = [self.whole(square), self.at(lambdas, 0), first, offsets, Of::Long(size)];
         // SAFETY: sizes were checked; the pattern is within them where it was made.
         unsafe {
             self.each("close_values", size, &taken)?;
@@ -193,15 +198,9 @@ impl Kernels {
         if m.rows() != size || into.rows() != size || m.columns().min(into.columns()) < columns {
             return short("targets of a fold", into.columns(), columns);
         }
-        let arguments = [
-            self.at(&close.values, 0),
-            self.index(&close.first, 0),
-            self.index(&close.offsets, 0),
-            self.whole(m),
-            self.whole(into),
-            Of::Long(size),
-            Of::Long(columns),
-        ];
+        let [values, first, offsets] = self.pattern(close);
+        let arguments =
+            [values, first, offsets, self.whole(m), self.whole(into), Of::Long(size), Of::Long(columns)];
         // SAFETY: sizes were checked.
         unsafe { self.each("close_products", size * columns, &arguments) }
     }
@@ -259,6 +258,11 @@ impl Kernels {
         ];
         // SAFETY: sizes were checked.
         unsafe { self.launch("fold_scores", columns, THREADS, &arguments) }
+    }
+
+    /// Values that are close, and of each row where its first is, among values and here.
+    pub(super) fn pattern(&self, close: &Close) -> [Of; 3] {
+        [self.at(&close.values, 0), self.index(&close.first, 0), self.index(&close.offsets, 0)]
     }
 
     fn index(&self, indices: &Indices, at: usize) -> Of {

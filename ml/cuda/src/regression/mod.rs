@@ -38,18 +38,16 @@ pub struct Kernels {
 pub struct RowErrors<'a> {
     /// Features in the spectrum's basis.
     pub z: &'a Matrix,
-    /// `Z D S D` of the rows that are asked for, at its beginning.
-    pub outer: &'a Matrix,
+    /// Products of the rows that are asked for, at its beginning, with what [`Kernels::split`] left of `Σ M·Mᵀ`.
+    pub apart: &'a Matrix,
+    /// What it took out.
+    pub close: &'a Close,
     /// `Σ Y·Mᵀ`.
     pub cross: &'a Matrix,
     /// `Σ y²`.
     pub squares: &'a Numbers<f64>,
-    /// One less the leverage.
-    pub kept: &'a Numbers<f64>,
-    /// Eigenvalues.
-    pub lambdas: &'a Numbers<f64>,
-    /// The penalty.
-    pub alpha: f64,
+    /// As in [`FoldScores`].
+    pub shrink: &'a Matrix,
 }
 
 /// An argument of a kernel.
@@ -237,81 +235,38 @@ impl Kernels {
         unsafe { self.each("shrink", rows * columns, &arguments) }
     }
 
-    /// `kept = 1 − 1/n − Σ z² / (λ + α)` of each row of Z.
+    /// Squared errors of leave-one-out, summed over targets, of the rows `rows` with every penalty: `errors` is
+    /// `[n_samples, n_alphas]`.
     ///
     /// # Errors
     /// Shapes that do not match; a card that fails.
-    pub fn leverages(
-        &self,
-        z: &Matrix,
-        lambdas: &Numbers<f64>,
-        alpha: f64,
-        kept: &mut Numbers<f64>,
-    ) -> Result<()> {
-        if kept.len() < z.rows() || lambdas.len() < z.columns() {
-            return short("leverages", kept.len(), z.rows());
-        }
-        let arguments = [
-            self.whole(z),
-            self.at(lambdas, 0),
-            Of::Double(alpha),
-            self.at(kept, 0),
-            Of::Long(z.rows()),
-            Of::Long(z.columns()),
-        ];
-        // SAFETY: sizes were checked.
-        unsafe { self.each("leverages", z.rows(), &arguments) }
-    }
-
-    /// `into = D S D` of the lower triangle S, `D = 1 / (λ + α)`.
-    ///
-    /// # Errors
-    /// Shapes that do not match; a card that fails.
-    pub fn between(
-        &self,
-        lower: &Matrix,
-        lambdas: &Numbers<f64>,
-        alpha: f64,
-        into: &mut Matrix,
-    ) -> Result<()> {
-        let size = lower.rows();
-        if [lower.columns(), into.rows(), into.columns()] != [size; 3] || lambdas.len() < size {
-            return short("a square", into.rows(), size);
-        }
-        let arguments =
-            [self.whole(lower), self.at(lambdas, 0), Of::Double(alpha), self.whole(into), Of::Long(size)];
-        // SAFETY: sizes were checked.
-        unsafe { self.each("between", size * size, &arguments) }
-    }
-
-    /// `errors = (squares − 2 Σ z D cross + Σ z outer) / kept²` of the rows `rows`; `outer` has just these, at its beginning.
-    ///
-    /// # Errors
-    /// Shapes that do not match; a card that fails.
-    pub fn row_errors(&self, of: RowErrors<'_>, rows: Range<usize>, errors: &mut Numbers<f64>) -> Result<()> {
-        let (n, columns) = (of.z.rows(), of.z.columns());
-        let same = of.cross.rows() == n && of.cross.columns() == columns && of.lambdas.len() >= columns;
-        let rooms = [of.squares.len(), of.kept.len(), errors.len()];
-        let fits = of.outer.rows() >= rows.len() && of.outer.columns() == columns;
-        if !same || !fits || rows.end > n || rooms.iter().any(|len| *len < n) {
+    pub fn row_errors(&self, of: RowErrors<'_>, rows: Range<usize>, errors: &mut Matrix) -> Result<()> {
+        let (n, size, alphas) = (of.z.rows(), of.z.columns(), of.shrink.columns() / 2);
+        let same = of.cross.rows() == n && of.cross.columns() == size && of.squares.len() >= n;
+        let fits = of.apart.rows() >= rows.len() && of.apart.columns() == size && of.close.size() == size;
+        let room = errors.rows() == n && errors.columns() == alphas && of.shrink.rows() == size;
+        if !same || !fits || !room || rows.end > n {
             return short("rows", n, rows.end);
         }
+        let [near, starts, offsets] = self.pattern(of.close);
         let arguments = [
             self.whole(of.z),
-            self.whole(of.outer),
+            self.whole(of.apart),
             self.whole(of.cross),
             self.at(of.squares, 0),
-            self.at(of.kept, 0),
-            self.at(of.lambdas, 0),
-            Of::Double(of.alpha),
-            self.at(errors, 0),
+            near,
+            starts,
+            offsets,
+            self.whole(of.shrink),
+            self.whole(errors),
             Of::Long(n),
-            Of::Long(columns),
+            Of::Long(size),
+            Of::Long(alphas),
             Of::Long(rows.start),
             Of::Long(rows.len()),
-            Of::Long(of.outer.rows()),
+            Of::Long(of.apart.rows()),
         ];
-        // SAFETY: sizes were checked.
+        // SAFETY: sizes were checked; the pattern is within them where it was made.
         unsafe { self.each("row_errors", rows.len(), &arguments) }
     }
 

@@ -101,39 +101,43 @@ extern "C" __global__ void shrink(const double *from, double *into, const double
     into[at] = from[at] / (lambdas[i] + alphas[j]) / scales[j];
 }
 
-// What a fit keeps of a sample: 1 - 1/n - sum of z^2 / (lambda + alpha).
-extern "C" __global__ void leverages(const double *z, const double *lambdas, double alpha, double *kept, Long rows,
-                                     Long columns) {
-    const Long i = (Long)blockIdx.x * blockDim.x + threadIdx.x;
-    if (i >= rows) return;
-    double left = 1 - 1.0 / rows;
-    for (Long j = 0; j < columns; j++) left -= z[i + j * rows] * z[i + j * rows] / (lambdas[j] + alpha);
-    kept[i] = left;
-}
-
-// D S D of the lower triangle S, whole; D = 1 / (lambda + alpha).
-extern "C" __global__ void between(const double *lower, const double *lambdas, double alpha, double *into, Long size) {
-    const Long at = (Long)blockIdx.x * blockDim.x + threadIdx.x;
-    if (at >= size * size) return;
-    const Long i = at % size, j = at / size;
-    const double value = i >= j ? lower[i + j * size] : lower[j + i * size];
-    into[at] = value / ((lambdas[i] + alpha) * (lambdas[j] + alpha));
-}
-
-// Squared errors of the rows from `first` on, summed over targets. outer = Z D S D, of these rows only, `stride` apart.
-extern "C" __global__ void row_errors(const double *z, const double *outer, const double *cross, const double *squares,
-                                      const double *kept, const double *lambdas, double alpha, double *errors,
-                                      Long rows, Long columns, Long first, Long count, Long stride) {
+// Squared errors of leave-one-out of the rows from `first` on, summed over targets, with every penalty: a thread a row. apart:
+// products of these rows with squares over differences of eigenvalues, `stride` apart; near, starts, offsets: squares of values
+// that are close (see close_values); shrink: see fold_scores.
+extern "C" __global__ void row_errors(const double *z, const double *apart, const double *cross, const double *squares,
+                                      const double *near, const Long *starts, const Long *offsets, const double *shrink,
+                                      double *errors, Long rows, Long size, Long alphas, Long first, Long count,
+                                      Long stride) {
     const Long i = (Long)blockIdx.x * blockDim.x + threadIdx.x;
     if (i >= count) return;
     const Long row = first + i;
-    double fitted = 0, shared = 0;
-    for (Long j = 0; j < columns; j++) {
-        const double value = z[row + j * rows];
-        fitted += value * outer[i + j * stride];
-        shared += value * cross[row + j * rows] / (lambdas[j] + alpha);
+    const int together = 8;
+    for (Long from = 0; from < alphas; from += together) {
+        double leverage[together] = {}, shared[together] = {}, fitted[together] = {};
+        for (Long j = 0; j < size; j++) {
+            double q = 0;
+            for (Long at = offsets[j]; at < offsets[j + 1]; at++) {
+                q += near[at] * z[row + (starts[j] + at - offsets[j]) * rows];
+            }
+            const double v = z[row + j * rows];
+            const double vv = v * v, vb = v * cross[row + j * rows], vp = 2 * v * apart[i + j * stride], vq = v * q;
+#pragma unroll
+            for (int a = 0; a < together; a++) {
+                if (from + a >= alphas) break;
+                const double d = shrink[(from + a) * size + j], differing = shrink[(alphas + from + a) * size + j];
+                leverage[a] += d * vv;
+                shared[a] += d * vb;
+                fitted[a] += differing * vp + d * d * vq;
+            }
+        }
+#pragma unroll
+        for (int a = 0; a < together; a++) {
+            if (from + a >= alphas) break;
+            // The intercept takes 1/n.
+            const double kept = 1 - 1.0 / rows - leverage[a];
+            errors[(from + a) * rows + row] = (squares[row] - 2 * shared[a] + fitted[a]) / (kept * kept);
+        }
     }
-    errors[row] = (squares[row] - 2 * shared + fitted) / (kept[row] * kept[row]);
 }
 
 // A block of threads correlates a column with its prediction.

@@ -110,7 +110,7 @@ impl StreamShape {
     fn sums(&self) -> u64 {
         let k = self.rank() as u64;
         if self.folds.count == 0 {
-            return F64 * k * (self.n_samples as u64 + k);
+            return F64 * (k * (self.n_samples as u64 + k) + (self.n_samples * self.n_alphas) as u64);
         }
         let block = (self.folds.largest as u64 + 1 + 4 * k) * self.block as u64;
         F64 * (block + (self.n_alphas * self.n_targets) as u64)
@@ -142,11 +142,11 @@ impl StreamShape {
             if self.folds.count == 0 { 0 } else { F64 * k * self.folds.largest as u64 + workspace };
         let decomposition = LIBRARIES + (x + square + workspace.max(whole)).max(self.features() + of_folds);
         let targets = LIBRARIES + self.features() + self.blocks() + self.products(keeps);
-        let scores = targets + self.sums() + if self.folds.count == 0 { square } else { 0 };
         vec![
             ("decomposition", decomposition),
             ("targets", targets + self.sums()),
-            ("scores", scores),
+            // Products take the place of centred targets.
+            ("scores", targets + self.sums()),
             ("coefficients", targets + self.coefficients()),
         ]
     }
@@ -167,9 +167,8 @@ impl StreamShape {
         if !keeps && !fits(self, false) {
             return Err(self.refused(rates, |shape| fits(shape, false)));
         }
-        let [n, p, k, t, r, held] =
-            [self.n_samples, self.n_features, self.rank(), self.n_targets, self.n_alphas, self.n_held_out]
-                .map(|v| v as f64);
+        let [n, p, k, t, held] =
+            [self.n_samples, self.n_features, self.rank(), self.n_targets, self.n_held_out].map(|v| v as f64);
         let number = self.number_bytes as f64;
         let targets = n * t * number;
         let passes = if keeps { 1.0 } else { 2.0 };
@@ -187,7 +186,7 @@ impl StreamShape {
                 products + rates.eigen * (1.0 + folds) * k.powi(3) + n * p * number / rates.copies
             }),
             ("targets", streamed(project + if by_folds { scored } else { summed })),
-            ("scores", if by_folds { 0.0 } else { r * 2.0 * n * k * k / rates.products }),
+            ("scores", if by_folds { 0.0 } else { 2.0 * n * k * k / rates.products }),
             ("coefficients", {
                 let products = 2.0 * (p + held) * k * t / rates.products;
                 let copied = p * t * number / rates.taken

@@ -3,19 +3,21 @@
 //! ```text
 //!   X ─► centred ─► XᵀX ─► V, λ ─► Z = XV                                  X is dropped
 //!   Y, a block ─copy─► centred ─► M = ZᵀY ─► Σ M·Mᵀ   Σ Y·Mᵀ   Σ y²        copies run beside the products
-//!   a penalty ─► D = (λ+α)⁻¹ ─► rows of Z D ΣMMᵀ D ─► squared errors       then both sums are dropped (leave-one-out)
-//!   M and Y of a block ─► scores of every target in every fold             see `folds`
+//!   leave-one-out: both sums ─► squared errors of every penalty             see `alone`; then they are dropped
+//!   folds: M and Y of a block ─► scores of every target in every fold      see `folds`
 //!   M, kept if it fits ─► D M ─► V D M, back to this machine               and Z_test D M beside it
 //! ```
 
+mod alone;
 mod folds;
+mod penalties;
 mod steps;
 mod upload;
 
 use crate::ridge_cv::Evidence;
 use crate::spectrum::check_condition;
-use crate::targets::blocks;
 use crate::{Coefficients, Error, Result, RidgeSettings, Scalar, Score};
+use alone::Sums;
 use faer::{Mat, MatRef};
 use folds::Folds;
 use rayon::prelude::*;
@@ -24,7 +26,7 @@ use upload::upload;
 use voxelflow_cuda::{
     Card,
     matrix::{self, Matrix, product},
-    regression::{Blocks, Columns, HostNumber, Kernels, Numbers, PinnedBlock, RowErrors},
+    regression::{Blocks, Columns, HostNumber, Kernels, Numbers, PinnedBlock},
 };
 
 /// Decomposed features on a card.
@@ -65,12 +67,6 @@ struct Pass<T> {
     /// For leave-one-out.
     sums: Option<Sums>,
     fitted: Option<Fitted<T>>,
-}
-
-struct Sums {
-    square: Matrix,
-    cross: Matrix,
-    rows: Numbers<f64>,
 }
 
 /// Room for the coefficients of a block.
@@ -167,12 +163,9 @@ impl<T: Scalar + HostNumber> OnCard<T> {
         if let Some(folds) = folds {
             folds.add(kernels, y, (products, to), range)?;
         }
-        let Some(sums) = sums else { return blocks.done(card) };
-        let (count, size) = (range.len(), products.rows());
-        let m = products.of_columns(to..to + count);
-        matrix::add_square(card, (m, false), &mut sums.square)?;
-        product(card, (y.of_columns(0..count), false), (m, true), 1.0, &mut sums.cross, 0..size)?;
-        kernels.add_row_squares(y, count, &mut sums.rows)?;
+        if let Some(sums) = sums {
+            sums.add(kernels, (y, range.len()), products.of_columns(to..to + range.len()))?;
+        }
         blocks.done(card)
     }
 
@@ -206,35 +199,10 @@ impl<T: Scalar + HostNumber> OnCard<T> {
             return Ok(Vec::new());
         };
         let Some(sums) = pass.sums.take() else { return Ok(Vec::new()) };
-        let (card, n, size) = (kernels.card(), *n, on_card.z.columns());
-        // As many rows at once as the centred targets had values.
-        let at_once = (pass.y.rows() * pass.y.columns() / size.max(1)).clamp(1, n);
-        pass.y = Matrix::zeros(card, 0, 0, "centred targets")?;
-        let mut inner = Matrix::zeros(card, size, size, "errors")?;
-        let mut outer = Matrix::zeros(card, at_once, size, "errors")?;
-        let mut kept = Numbers::zeros(card, n, "errors")?;
-        let mut errors = Numbers::zeros(card, n, "errors")?;
-        let each = settings.alphas.iter().map(|alpha| {
-            kernels.leverages(&on_card.z, &on_card.lambdas, *alpha, &mut kept)?;
-            kernels.between(&sums.square, &on_card.lambdas, *alpha, &mut inner)?;
-            for rows in blocks(n, at_once) {
-                let z = on_card.z.of_rows(rows.clone());
-                product(card, (z, false), (inner.whole(), false), 0.0, &mut outer, 0..size)?;
-                let of = RowErrors {
-                    z: &on_card.z,
-                    outer: &outer,
-                    cross: &sums.cross,
-                    squares: &sums.rows,
-                    kept: &kept,
-                    lambdas: &on_card.lambdas,
-                    alpha: *alpha,
-                };
-                kernels.row_errors(of, rows, &mut errors)?;
-            }
-            Ok(errors.get(card, 0..n)?.iter().sum())
-        });
-        let summed = each.collect::<voxelflow_cuda::Result<Vec<f64>>>()?;
-        Ok(summed)
+        // As many rows at once as the centred targets, which are of no more use, had values.
+        let at_once = (pass.y.rows() * pass.y.columns() / on_card.z.columns().max(1)).clamp(1, *n);
+        pass.y = Matrix::zeros(kernels.card(), 0, 0, "centred targets")?;
+        sums.errors(kernels, on_card, &settings.alphas, at_once)
     }
 
     /// Room of what chose the penalties is given back; a block of targets keeps its own if they will be centred again.

@@ -1,6 +1,6 @@
 //! What streamed ridge asks of a back end, on a card.
 
-use super::{HeldOut, OnCard, Pass, Sums, failed};
+use super::{HeldOut, OnCard, Pass, alone::Sums, failed};
 use crate::ridge_cv::Evidence;
 use crate::streamed::backend::{Backend, Staging};
 use crate::streamed::plan::{FoldSizes, StreamShape};
@@ -53,11 +53,7 @@ impl<T: Scalar + HostNumber> Backend<T> for OnCard<T> {
                     folds.begin(kernels, count, largest)?;
                     None
                 }
-                None => Some(Sums {
-                    square: zeros(size, size, "sums over targets")?,
-                    cross: zeros(n, size, "sums over targets")?,
-                    rows: Numbers::zeros(card, n, "sums over targets")?,
-                }),
+                None => Some(Sums::zeros(kernels, n, size)?),
             };
             Ok(Pass {
                 blocks: Blocks::new(card, n * largest)?,
