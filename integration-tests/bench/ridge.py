@@ -59,7 +59,11 @@ def peer(folder, samples, features, targets, which):
     print(f"peak_mib {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024:.0f}")
 
 
-def read(command, keys=("alpha", "seconds", "peak_mib")):
+NEEDS = ("seconds", "peak_mib")
+PLANNED = ("planned_seconds", "planned_mib")
+
+
+def read(command, keys=("alpha", *NEEDS)):
     """The numbers that a command printed under these names."""
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode:
@@ -68,13 +72,18 @@ def read(command, keys=("alpha", "seconds", "peak_mib")):
     return {key: float(lines[key].split()[0]) for key in keys}
 
 
+def print_plan(found):
+    seconds, memory = (found[planned] / found[measured] for planned, measured in zip(PLANNED, NEEDS))
+    print(f"  voxelflow's plan / what it took: time {seconds:.2f}, memory {memory:.2f}")
+
+
 def compare(ours, sizes, which, precision, cv):
     import numpy as np
 
     with tempfile.TemporaryDirectory() as name:
         folder, numbers = Path(name), [str(n) for n in sizes]
         make(folder, *sizes, np.float64 if precision == "f64" else np.float32)
-        mine = read([ours, name, *numbers, precision, cv])
+        mine = read([ours, name, *numbers, precision, cv], ("alpha", *NEEDS, *PLANNED))
         theirs = read([sys.executable, __file__, "peer", name, *numbers, which])
         dtype = np.float64 if precision == "f64" else np.float32
         a, b = (np.fromfile(folder / f, dtype) for f in ("weights.bin", "peer.bin"))
@@ -86,6 +95,7 @@ def compare(ours, sizes, which, precision, cv):
         f"  {which} / voxelflow: time {theirs['seconds'] / mine['seconds']:.2f}, memory "
         f"{theirs['peak_mib'] / mine['peak_mib']:.2f}; coefficients {apart:.1e} of the largest apart"
     )
+    print_plan(mine)
 
 
 if __name__ == "__main__":

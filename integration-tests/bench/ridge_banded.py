@@ -16,7 +16,7 @@ import time
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
-from ridge import ALPHAS, make, read
+from ridge import ALPHAS, NEEDS, PLANNED, make, print_plan, read
 
 
 def peer(folder, samples, features, targets):
@@ -54,8 +54,8 @@ def main(program, sizes):
         np.savetxt(folder / "gammas.txt", gammas)
         (folder / "bands.txt").write_text("\n".join(map(str, bands)))
         load = os.getloadavg()[0]
-        keys = ("score", "seconds", "peak_mib")
-        mine = read([program, name, *numbers, "f32", "banded"], keys)
+        keys = ("score", *NEEDS)
+        mine = read([program, name, *numbers, "f32", "banded"], (*keys, *PLANNED))
         theirs = read([sys.executable, __file__, "peer", name, *numbers], keys)
         a, b = (np.fromfile(folder / f, np.float32).reshape(targets, features) for f in ("weights.bin", "peer.bin"))
         same = (np.abs(a - b).max(1) <= 1e-3 * np.abs(b).max()).mean()
@@ -69,6 +69,7 @@ def main(program, sizes):
         f"  himalaya / voxelflow: time {theirs['seconds'] / mine['seconds']:.2f}, memory "
         f"{theirs['peak_mib'] / mine['peak_mib']:.2f}; coefficients of {same:.1%} of the targets agree to 0.1 %"
     )
+    print_plan(mine)
 
 
 if __name__ == "__main__":

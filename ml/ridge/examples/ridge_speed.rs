@@ -2,8 +2,8 @@
 //!
 //! `ridge_speed FOLDER SAMPLES FEATURES TARGETS f32|f64 loo|FOLDS|banded` reads `x.bin` (row-major) and `y.bin` (target by target,
 //! as tables of series have them), for banded ridge by 5 folds the bands' sizes and their weights (`bands.txt`, `gammas.txt`, a
-//! line each), and prints the penalty, the time and the peak of memory. Targets are read block by
-//! block and never held whole; coefficients go to `weights.bin`, target by target.
+//! line each), and prints the penalty, the time and the peak of memory, and what its plan said of both. Targets are read
+//! block by block and never held whole; coefficients go to `weights.bin`, target by target.
 
 use faer::{Mat, MatMut};
 use std::{
@@ -15,6 +15,7 @@ use std::{
     path::{Path, PathBuf},
     time::Instant,
 };
+use voxelflow_ridge::plan::{FitSettings, Precision, Rates, Workload};
 use voxelflow_ridge::{
     BandedRidgeCv, BandedSettings, CrossValidation, Error, Folds, Result, RidgeCv, RidgeSettings, Scalar,
     Score, Targets,
@@ -102,19 +103,32 @@ fn peak_mib() -> String {
     peak.map_or_else(|| "unknown".into(), |kib: f64| format!("{:.0}", kib / 1024.0))
 }
 
+/// What a fit is predicted to need, before it runs.
+fn foretell<T: Stored, S: FitSettings>([n_samples, n_features, n_targets]: [usize; 3], settings: &S) {
+    let precision = if T::BYTES == 4 { Precision::F32 } else { Precision::F64 };
+    let workload = Workload { n_samples, n_features, n_targets, precision, settings: settings.clone() };
+    let plan = workload.plan(&Rates::measure(workload.largest_eigen()));
+    let phases: Vec<String> =
+        plan.phases.iter().map(|phase| format!("{} {:.2}", phase.name, phase.seconds)).collect();
+    println!("planned_seconds {:.2} ({})", plan.seconds, phases.join(", "));
+    println!("planned_mib {}", plan.peak_bytes >> 20);
+}
+
 fn run<T: Stored>(
     folder: &Path,
     [samples, p, count]: [usize; 3],
     cv: &str,
 ) -> std::result::Result<(), Box<dyn StdError>> {
-    let clock = Instant::now();
     let (cv, score) = match cv {
         "loo" => (CrossValidation::LeaveOneOut, Score::NegMeanSquaredError),
         folds => (CrossValidation::Folds(Folds::contiguous(samples, folds.parse()?)?), Score::R2),
     };
     let settings =
         RidgeSettings { alphas: ALPHAS.to_vec(), cv, score, read_once: true, ..RidgeSettings::default() };
+    foretell::<T, _>([samples, p, count], &settings);
+    let clock = Instant::now();
     let x = features::<T>(&folder.join("x.bin"), samples, p)?;
+    let read = clock.elapsed();
     let path = folder.join("y.bin");
     let mut targets = TargetFile { file: File::open(&path)?, path, samples, count };
     let ridge = RidgeCv::new(x.as_ref(), settings)?;
@@ -138,8 +152,9 @@ fn run<T: Stored>(
     println!("alpha {}", fit.alphas.first().copied().unwrap_or(f64::NAN));
     println!("scores {:?}", fit.mean_scores);
     println!(
-        "seconds {:.2} (decomposed {:.2}, chosen {:.2})",
+        "seconds {:.2} (features read {:.2}, decomposed {:.2}, chosen {:.2})",
         clock.elapsed().as_secs_f64(),
+        read.as_secs_f64(),
         decomposed.as_secs_f64(),
         chosen.as_secs_f64()
     );
@@ -159,7 +174,6 @@ fn banded<T: Stored>(
     folder: &Path,
     [samples, p, count]: [usize; 3],
 ) -> std::result::Result<(), Box<dyn StdError>> {
-    let clock = Instant::now();
     let bands = table::<usize>(&folder.join("bands.txt"))?.concat();
     let gammas = table::<f64>(&folder.join("gammas.txt"))?;
     let settings = BandedSettings {
@@ -167,6 +181,8 @@ fn banded<T: Stored>(
         score: Score::R2,
         ..BandedSettings::new(bands, gammas, Folds::contiguous(samples, 5)?)
     };
+    foretell::<T, _>([samples, p, count], &settings);
+    let clock = Instant::now();
     let x = features::<T>(&folder.join("x.bin"), samples, p)?;
     let path = folder.join("y.bin");
     let mut targets = TargetFile { file: File::open(&path)?, path, samples, count };
