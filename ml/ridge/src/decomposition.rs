@@ -7,7 +7,7 @@
 //! ```
 
 use crate::folds::FoldRows;
-use crate::ridge_cv::validate;
+use crate::settings::validate;
 use crate::spectrum::{Spectrum, centred, gram};
 use crate::{CrossValidation, Error, Result, RidgeCv, RidgeSettings, Scalar};
 use faer::{Mat, MatRef};

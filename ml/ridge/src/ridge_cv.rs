@@ -1,55 +1,15 @@
 //! Ridge with the penalty chosen by cross-validation.
 
 use crate::decomposition::{Decomposition, Prepared};
+use crate::evidence::{Projected, decided, projected, unfit_of};
 use crate::fold_sums::{FoldSums, mean_of_folds};
-use crate::folds::{FoldRows, Folds, cross};
+use crate::folds::{FoldRows, cross};
 use crate::leave_one_out::{LeaveOneOut, SharedErrors};
 use crate::spectrum::product;
 use crate::targets::{TargetBlock, blocks, check_samples};
-use crate::{Error, Result, Scalar, Score, Targets};
+use crate::{CrossValidation, Error, Evidence, Result, RidgeFit, RidgeSettings, Scalar, Score, Targets};
 use faer::{ColRef, Mat, MatRef};
 use std::ops::Range;
-
-/// How penalties are compared.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub enum CrossValidation {
-    /// Every sample is predicted by a fit of all others.
-    #[default]
-    LeaveOneOut,
-    /// Every fold is predicted by a fit of the others; scores are averaged over folds.
-    Folds(Folds),
-}
-
-/// What a fit is asked for.
-#[derive(Clone, Debug, PartialEq)]
-pub struct RidgeSettings {
-    /// Penalties to choose from, each over 0.
-    pub alphas: Vec<f64>,
-    /// How they are compared.
-    pub cv: CrossValidation,
-    /// By what.
-    pub score: Score,
-    /// One penalty for each target; else one for all, which has the best mean score.
-    pub alpha_per_target: bool,
-    /// Targets that are held at once.
-    pub block: usize,
-    /// Keeps all targets in the basis of the features from when penalties are chosen, `[n_targets, min(n_samples,
-    /// n_features)]` numbers: they are read once then, and fitted by one product. Else they are read again.
-    pub read_once: bool,
-}
-
-impl Default for RidgeSettings {
-    fn default() -> Self {
-        Self {
-            alphas: vec![0.1, 1.0, 10.0],
-            cv: CrossValidation::default(),
-            score: Score::default(),
-            alpha_per_target: false,
-            block: 1024,
-            read_once: false,
-        }
-    }
-}
 
 /// Features, ready for targets.
 pub struct RidgeCv<T> {
@@ -58,82 +18,6 @@ pub struct RidgeCv<T> {
     means: Vec<f64>,
     whole: Decomposition<T>,
     folds: Vec<(FoldRows<T>, Decomposition<T>)>,
-}
-
-/// What a share of the targets says about the penalties.
-///
-/// Whoever has a share of the targets adds up [`Evidence::sums`] with the others (they are as many for every share),
-/// and [`RidgeCv::mean_scores`] of the total are those of all targets.
-#[derive(Clone, Debug)]
-pub struct Evidence<T> {
-    sums: Vec<f64>,
-    /// Of each target of the share the score of each penalty; none where leave-one-out needs no predictions.
-    pub(crate) scores: Vec<Vec<f64>>,
-    pub(crate) count: usize,
-    pub(crate) unfit: Vec<usize>,
-    kept: Vec<Projected<T>>,
-}
-
-impl<T> Default for Evidence<T> {
-    fn default() -> Self {
-        Self { sums: Vec::new(), scores: Vec::new(), count: 0, unfit: Vec::new(), kept: Vec::new() }
-    }
-}
-
-/// A block of targets in the basis of the features.
-#[derive(Clone, Debug, PartialEq)]
-struct Projected<T> {
-    /// Which targets these are.
-    range: Range<usize>,
-    /// Their means; NaN where a target has NaN or infinity.
-    means: Vec<f64>,
-    /// `YᵀZ` of centred targets, `[n_targets, n_values]`.
-    values: Mat<T>,
-}
-
-impl<T> Evidence<T> {
-    /// Takes what the targets behind these say, which count from 0 there; they are read again.
-    pub(crate) fn append(&mut self, next: Self) {
-        self.sums.resize(next.sums.len(), 0.0);
-        self.sums.iter_mut().zip(&next.sums).for_each(|(sum, more)| *sum += more);
-        self.unfit.extend(next.unfit.into_iter().map(|target| self.count + target));
-        self.scores.extend(next.scores);
-        self.count += next.count;
-    }
-
-    /// Numbers that add up over shares.
-    pub fn sums(&self) -> &[f64] {
-        &self.sums
-    }
-
-    /// The same, to be replaced by the total.
-    pub fn sums_mut(&mut self) -> &mut [f64] {
-        &mut self.sums
-    }
-}
-
-/// The penalties that were chosen.
-#[derive(Clone, Debug, PartialEq)]
-pub struct RidgeFit<T> {
-    /// Of each target; all equal where it is shared. NaN for a target that is constant or not finite.
-    pub alphas: Vec<f64>,
-    /// The mean score of each penalty over the targets that can be fitted, and, where penalties are chosen by
-    /// target, the best score of each target.
-    pub mean_scores: Vec<f64>,
-    /// The best score of each target; empty where the penalty is shared and leave-one-out needed no predictions.
-    pub best_scores: Vec<f64>,
-    /// Targets that are constant, or have NaN or infinity: their coefficients are NaN.
-    pub unfit: Vec<usize>,
-    /// All blocks of targets, or none where they are read again.
-    kept: Vec<Projected<T>>,
-}
-
-impl<T> RidgeFit<T> {
-    /// These penalties, for targets that are read again.
-    pub(crate) fn of_alphas(alphas: Vec<f64>) -> Self {
-        let (mean_scores, best_scores, unfit) = (Vec::new(), Vec::new(), Vec::new());
-        Self { alphas, mean_scores, best_scores, unfit, kept: Vec::new() }
-    }
 }
 
 /// Coefficients of a block of targets.
@@ -356,67 +240,4 @@ impl<T: Scalar> RidgeCv<T> {
         let intercepts = weights.col_iter().zip(&block.means).map(intercept).collect();
         Coefficients { range: block.range.clone(), weights, intercepts }
     }
-}
-
-fn projected<T>(block: &TargetBlock<T>, values: Mat<T>) -> Projected<T> {
-    Projected { range: block.range.clone(), means: block.means.clone(), values }
-}
-
-/// The penalties of the targets that the evidence is of, by the mean scores of all targets.
-pub(crate) fn decided<T>(
-    settings: &RidgeSettings,
-    evidence: Evidence<T>,
-    mean_scores: Vec<f64>,
-) -> RidgeFit<T> {
-    let Evidence { scores, count, unfit, kept, .. } = evidence;
-    let shared = best(&mean_scores);
-    let chosen = |own: &Vec<f64>| if settings.alpha_per_target { best(own) } else { shared };
-    let at: Vec<usize> =
-        if scores.is_empty() { vec![shared; count] } else { scores.iter().map(chosen).collect() };
-    let best_scores = scores.iter().zip(&at).map(|(own, at)| own[*at]).collect::<Vec<_>>();
-    let best_scores = if scores.is_empty() { best_scores } else { with_nan(best_scores, &unfit) };
-    let chosen = at.iter().map(|at| settings.alphas[*at]).collect();
-    RidgeFit { alphas: with_nan(chosen, &unfit), mean_scores, best_scores, unfit, kept }
-}
-
-pub(crate) fn validate<T>(x: MatRef<'_, T>, settings: &RidgeSettings) -> Result<()> {
-    if x.nrows() < 3 || x.ncols() == 0 {
-        let reason =
-            format!("{} samples of {} features; three samples of one are the least", x.nrows(), x.ncols());
-        return Err(Error::Setting { option: "features", reason });
-    }
-    if settings.alphas.is_empty() {
-        return Err(Error::Setting {
-            option: "alphas",
-            reason: "there are none; give for example [0.1, 1, 10]".into(),
-        });
-    }
-    if let Some(alpha) = settings.alphas.iter().find(|alpha| !(alpha.is_finite() && **alpha > 0.0)) {
-        return Err(Error::Setting {
-            option: "alphas",
-            reason: format!("{alpha} is not a finite number over 0"),
-        });
-    }
-    Ok(())
-}
-
-/// Position of the largest score, the first of equal ones; NaN is none.
-fn best(scores: &[f64]) -> usize {
-    let mut at = 0;
-    for (i, score) in scores.iter().enumerate() {
-        if *score > scores[at] || (scores[at].is_nan() && !score.is_nan()) {
-            at = i;
-        }
-    }
-    at
-}
-
-fn unfit_of<T>(block: &TargetBlock<T>) -> impl Iterator<Item = usize> + '_ {
-    let start = block.range.start;
-    block.squares.iter().enumerate().filter(|(_, square)| **square == 0.0).map(move |(j, _)| start + j)
-}
-
-fn with_nan(mut values: Vec<f64>, unfit: &[usize]) -> Vec<f64> {
-    unfit.iter().for_each(|target| values[*target] = f64::NAN);
-    values
 }

@@ -1,7 +1,6 @@
 //! What streamed ridge asks of where products are computed.
 
-use crate::ridge_cv::Evidence;
-use crate::{Coefficients, Result};
+use crate::{Coefficients, Evidence, Result};
 use faer::MatRef;
 use std::ops::Range;
 

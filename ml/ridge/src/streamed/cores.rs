@@ -1,8 +1,9 @@
 //! The back end on the cores of this machine: [`RidgeCv`], block by block as it is told.
 
 use super::backend::{Backend, Staging};
-use crate::ridge_cv::Evidence;
-use crate::{Coefficients, Error, Result, RidgeCv, RidgeFit, RidgeSettings, Scalar, pearson, predict};
+use crate::{
+    Coefficients, Error, Evidence, Result, RidgeCv, RidgeFit, RidgeSettings, Scalar, pearson, predict,
+};
 use faer::{Mat, MatRef};
 use std::{ops::Range, time::Instant};
 

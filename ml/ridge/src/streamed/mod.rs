@@ -17,7 +17,8 @@ mod reader;
 
 pub use plan::{CardPlan, CardRates, FoldSizes, StreamShape};
 
-use crate::ridge_cv::{decided, validate};
+use crate::evidence::decided;
+use crate::settings::validate;
 use crate::targets::{blocks, check_samples};
 use crate::{Coefficients, CrossValidation, Error, Result, RidgeFit, RidgeSettings, Scalar, Score, Targets};
 use backend::{Backend, Staging};

@@ -14,9 +14,8 @@ mod penalties;
 mod steps;
 mod upload;
 
-use crate::ridge_cv::Evidence;
 use crate::spectrum::check_condition;
-use crate::{Coefficients, Error, Result, RidgeSettings, Scalar, Score};
+use crate::{Coefficients, Error, Evidence, Result, RidgeSettings, Scalar, Score};
 use alone::Sums;
 use faer::{Mat, MatRef};
 use folds::Folds;

@@ -1,10 +1,9 @@
 //! What streamed ridge asks of a back end, on a card.
 
 use super::{HeldOut, OnCard, Pass, alone::Sums, failed};
-use crate::ridge_cv::Evidence;
 use crate::streamed::backend::{Backend, Staging};
 use crate::streamed::plan::{FoldSizes, StreamShape};
-use crate::{Coefficients, Result, Scalar, Score};
+use crate::{Coefficients, Evidence, Result, Scalar, Score};
 use faer::MatRef;
 use std::ops::Range;
 use voxelflow_cuda::{
