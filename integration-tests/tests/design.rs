@@ -19,14 +19,18 @@ struct Tree {
 
 impl Tree {
     fn new(events: &str) -> Self {
+        Self::of_lengths(events, [VOLUMES; 2])
+    }
+
+    fn of_lengths(events: &str, volumes: [usize; 2]) -> Self {
         let tree = Self { folder: tempfile::tempdir().unwrap() };
         fs::create_dir_all(tree.derivatives().join("sub-02/func")).unwrap();
         fs::create_dir_all(tree.raw().join("sub-02/func")).unwrap();
         let description = r#"{"Name": "test", "BIDSVersion": "1.9.0", "DatasetType": "derivative"}"#;
         fs::write(tree.derivatives().join("dataset_description.json"), description).unwrap();
-        for run in [1, 2] {
+        for (run, volumes) in [1, 2].into_iter().zip(volumes) {
             let file = |end: &str| tree.derivatives().join(format!("{}_space-T1w_desc-{end}", stem(run)));
-            write(&file("preproc_bold.nii.gz"), VOLUMES, |v, t| ((v + 1) as f32 * 0.07 * t as f32).sin());
+            write(&file("preproc_bold.nii.gz"), volumes, |v, t| ((v + 1) as f32 * 0.07 * t as f32).sin());
             write(&file("brain_mask.nii.gz"), 1, |_, _| 1.0);
             let start = if run == 2 { r#", "StartTime": 1.0"# } else { "" };
             fs::write(file("preproc_bold.json"), format!(r#"{{"RepetitionTime": 2.0{start}}}"#)).unwrap();
@@ -166,6 +170,52 @@ fn a_start_time_in_the_sidecar_moves_the_peak() {
         said.contains("run-2") && said.contains("StartTime 1 s, but slice_time_ref => 0 means 0 s"),
         "{said}"
     );
+}
+
+#[test]
+fn runs_of_several_lengths_have_series_designs_and_one_model() {
+    let events = "onset\tduration\ttrial_type\n20\t6\tface\n60\t6\thouse\n90\t6\tface\n130\t6\thouse\n";
+    let text =
+        "CREATE TABLE series AS SELECT * FROM clean(bold, detrend => true, standardize => 'zscore_sample');
+         CREATE TABLE stimuli AS SELECT * FROM design(bold, hrf_model => 'glover', drift_model => 'none')
+           WHERE regressor <> 'constant';
+         TRAIN MODEL enc USING ridge_cv (alphas => [1, 10], cv => 'run', precision => 'f64')
+           ON (SELECT * FROM series) FEATURES (SELECT * FROM stimuli);
+         CREATE TABLE found AS SELECT voxel, alpha, score, intercept FROM enc;";
+    let tree = Tree::of_lengths(events, [VOLUMES, 100]);
+    let (out, ended) = tree.run(text);
+    ended.expect_code(0);
+    let of_run = |out: &Path, run: u8| {
+        let series = format!("SELECT voxel, series FROM d WHERE run = '{run}' ORDER BY voxel");
+        let stimuli = format!("SELECT regressor, series FROM d WHERE run = '{run}' ORDER BY regressor");
+        [query(out, "series", &series), query(out, "stimuli", &stimuli)]
+    };
+    for (run, volumes) in [(1, VOLUMES), (2, 100)] {
+        let (alone, ended) = Tree::of_lengths(events, [volumes; 2]).run(text);
+        ended.expect_code(0);
+        let found = of_run(out.path(), run);
+        assert_eq!(found, of_run(alone.path(), run), "run {run}");
+        assert_eq!([found[0].len(), found[1].len()], [8, 2]);
+        assert!(found.iter().flatten().all(|row| numbers(row).len() == volumes));
+    }
+    let models = crate::program::files_below(out.path());
+    let report = models.iter().find(|file| file.ends_with("enc/ridge.json")).unwrap();
+    let report: Value = serde_json::from_str(&fs::read_to_string(out.path().join(report)).unwrap()).unwrap();
+    assert_eq!(report["n_samples"], VOLUMES + 100, "{report}");
+    // The same on executors.
+    let there = tempfile::tempdir().unwrap();
+    let (file, out_there) = (there.path().join("uneven.vf"), there.path().join("out"));
+    fs::write(&file, tree.create() + text).unwrap();
+    let arguments =
+        ["run".as_ref(), file.as_os_str(), "--executors".as_ref(), "2".as_ref(), "--out".as_ref()];
+    voxelflow(arguments.into_iter().chain([out_there.as_os_str()])).expect_code(0);
+    let all = "SELECT * FROM d ORDER BY voxel";
+    assert_eq!(query(&out_there, "found", all), query(out.path(), "found", all));
+    assert_eq!(of_run(&out_there, 2), of_run(out.path(), 2));
+    // Who learns from series alone says what to do.
+    let (_out, ended) = tree.run("TRAIN MODEL m USING histogram ON (SELECT * FROM bold);");
+    let said = ended.expect_code(2).stderr;
+    assert!(said.contains("several lengths") && said.contains("arrow_cast(series"), "{said}");
 }
 
 #[test]

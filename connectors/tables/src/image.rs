@@ -114,7 +114,7 @@ impl Image {
         stores.stamp(&self.location)
     }
 
-    /// Fails unless `self` can be rows of the same table as `first`: same T and repetition time and, where images are
+    /// Fails unless `self` can be rows of the same table as `first`: same repetition time and, where images are
     /// not resampled, the same grid.
     pub fn must_fit(&self, first: &Self, resampled: bool) -> Result<()> {
         if let Some(difference) = grid_difference(&self.grid, &first.grid).filter(|_| !resampled) {
@@ -128,14 +128,6 @@ impl Image {
             });
         }
         let fault = |reason: String| Err(Error::Image { path: self.name(), reason });
-        if self.volumes != first.volumes {
-            return fault(format!(
-                "it has {} volumes, but {} has {}: make one table for each length",
-                self.volumes,
-                first.name(),
-                first.volumes
-            ));
-        }
         match (self.grid.t_r, first.grid.t_r) {
             (Some(a), Some(b)) if (a - b).abs() < 1e-6 => Ok(()),
             (None, None) => Ok(()),

@@ -1,9 +1,10 @@
-//! Images of one grid and length as a table of voxel series: `CREATE EXTERNAL TABLE … STORED AS NIFTI`, and what
+//! Images of one grid as a table of voxel series: `CREATE EXTERNAL TABLE … STORED AS NIFTI`, and what
 //! `BIDS` and `HCP` tables come to.
 
 use crate::atlas::Atlas;
 use crate::image_files::find_images;
 use crate::mask::{Mask, MaskChoice};
+use crate::run_keys::lengths;
 use crate::series_rows::RowKind;
 use crate::space::Space;
 use crate::volume_options::Target;
@@ -21,7 +22,8 @@ use voxelflow_stage::{Atlas as AtlasOrigin, Grid, Options, RunFiles, look_at_run
 use voxelflow_storage::Stamp;
 
 /// Images as rows, one for each voxel of the mask: nine key columns and `series`, sorted by voxel, one
-/// partition a file. The schema's metadata carry the [`Grid`].
+/// partition a file. The schema's metadata carry the [`Grid`] and, where runs are of several lengths, so that series are lists
+/// of several lengths, the [`RunLengths`](voxelflow_stage::RunLengths).
 ///
 /// With an atlas there is a row for each parcel, whose number and name stand in the place of `voxel`, `i`, `j` and `k`,
 /// and the metadata say which atlas it was. Where volumes are resampled, smoothed or divided into parcels
@@ -80,7 +82,7 @@ impl NiftiTable {
     ///
     /// # Errors
     /// A location without images; an unknown option; an image that cannot be read; images (or a mask)
-    /// of different grids, lengths or repetition times. Each names the files.
+    /// of different grids or repetition times, two lengths of one run. Each names the files.
     pub fn try_new<S: AsRef<str>>(locations: &[S], options: &Options, stores: &Stores) -> Result<Self> {
         let mut images = Vec::new();
         for location in locations {
@@ -116,7 +118,7 @@ impl NiftiTable {
     }
 
     /// # Errors
-    /// No images; images (or masks) of different grids, lengths or repetition times.
+    /// No images; images (or masks) of different grids or repetition times; two lengths of one run.
     pub(crate) fn of_images(parts: Parts) -> Result<Self> {
         let Parts { location, images, options, runs, history, mut ledger, stores } = parts;
         ledger.extend(images.iter().flat_map(|image| image.notes.clone()));
@@ -156,6 +158,7 @@ impl NiftiTable {
             (_, None) => describe(&mut grid, &Mask::everything(&space)),
         }
         let mut metadata = grid.to_metadata()?;
+        metadata.extend(lengths(images.iter().map(|image| (&image.keys, image.volumes, image.name())))?);
         if !runs.is_empty() {
             metadata.extend(RunFiles::to_metadata(&runs)?);
         }
@@ -246,7 +249,8 @@ impl Source {
             });
         };
         let kind = RowKind { parcels: options.volumes.atlas.is_some(), computed: options.volumes.compute() };
-        let schema = kind.schema(metadata, first.volumes);
+        let one_length = images.iter().all(|image| image.volumes == first.volumes);
+        let schema = kind.schema(metadata, one_length.then_some(first.volumes));
         let space = Space::known(&options.volumes, first, Grid::of(&schema)?);
         let found = Mutex::new(vec![None; images.len()]);
         let (file_mask, atlas) = (OnceLock::new(), OnceLock::new());

@@ -1,9 +1,11 @@
 //! The key columns that are names: which run rows come from.
 
+use crate::{Error, Result};
 use serde::{Deserialize, Serialize};
-use std::path::Path;
+use std::{collections::HashMap, path::Path};
 use voxelflow_dataset::RunKey;
 use voxelflow_formats::bids::{BidsRun, entities_in};
+use voxelflow_stage::RunLengths;
 
 /// Subject, session, task, run and space, without their prefixes; `None` where nothing is known.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -68,6 +70,32 @@ impl From<&BidsRun> for RunKeys {
             task: run.task.clone(),
             run: run.run.clone(),
             space: run.space.clone(),
+        }
+    }
+}
+
+/// How long each run is, where runs differ, as schema metadata: of every file its run, its points and its name.
+///
+/// # Errors
+/// Two lengths of one run.
+pub(crate) fn lengths<'a>(
+    files: impl Iterator<Item = (&'a RunKeys, usize, String)> + Clone,
+) -> Result<HashMap<String, String>> {
+    let found = RunLengths::of_runs(files.clone().map(|(keys, points, _)| (keys.run(), points)));
+    match found {
+        Ok(None) => Ok(HashMap::new()),
+        Ok(Some(lengths)) => Ok(lengths.to_metadata()?),
+        Err(run) => {
+            let mut own =
+                files.filter(|(keys, ..)| keys.run() == *run).map(|(_, points, name)| (points, name));
+            let first = own.next().unwrap_or_default();
+            let (points, path) = own.find(|(points, _)| *points != first.0).unwrap_or_default();
+            let reason = format!(
+                "it has {points} volumes, but {} has {}, and by their names they are of one run: make one table for each \
+                 length",
+                first.1, first.0
+            );
+            Err(Error::Image { path, reason })
         }
     }
 }

@@ -1,10 +1,10 @@
 //! The columns of tables of series that lie on no grid: their schema, and batches of it.
 
 use crate::series_file::SeriesFile;
+use crate::series_rows::{series_lists, series_type};
 use crate::{Result, SeriesFormat};
 use arrow::array::{
-    ArrayRef, FixedSizeListArray, Float32Array, RecordBatch, RecordBatchOptions, StringArray, UInt16Array,
-    UInt32Array,
+    ArrayRef, Float32Array, RecordBatch, RecordBatchOptions, StringArray, UInt16Array, UInt32Array,
 };
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use std::ops::Range;
@@ -49,14 +49,14 @@ impl Column {
         names.chain(places.iter().copied()).chain([Self::Series]).collect()
     }
 
-    fn field(self, points: usize) -> Field {
+    fn field(self, points: Option<usize>) -> Field {
         match self {
             Self::Name(at) => Field::new(KEY_COLUMNS[at], DataType::Utf8, true),
             Self::Structure => Field::new("structure", DataType::Utf8, true),
             Self::Number(name) => Field::new(name, DataType::UInt32, false),
             Self::Vertex => Field::new("vertex", DataType::UInt32, true),
             Self::Axis(axis) => Field::new(["i", "j", "k"][axis], DataType::UInt16, true),
-            Self::Series => Field::new(SERIES_COLUMN, DataType::FixedSizeList(item(), points as i32), false),
+            Self::Series => Field::new(SERIES_COLUMN, series_type(item(), points), false),
         }
     }
 }
@@ -65,8 +65,12 @@ fn item() -> Arc<Field> {
     Arc::new(Field::new_list_field(DataType::Float32, true))
 }
 
-/// The schema of series of `points` points; `metadata` hold their origin.
-pub(crate) fn schema(format: SeriesFormat, points: usize, metadata: HashMap<String, String>) -> SchemaRef {
+/// The schema of series of `points` points, or of several lengths; `metadata` hold their origin.
+pub(crate) fn schema(
+    format: SeriesFormat,
+    points: Option<usize>,
+    metadata: HashMap<String, String>,
+) -> SchemaRef {
     let fields: Vec<Field> = Column::of(format).into_iter().map(|column| column.field(points)).collect();
     Arc::new(Schema::new_with_metadata(fields, metadata))
 }
@@ -135,7 +139,7 @@ impl SeriesRowBuilder {
             }
             Column::Series => {
                 let values = Arc::new(Float32Array::from(series.take().unwrap_or_default()));
-                Arc::new(FixedSizeListArray::try_new(item(), self.points as i32, values, None)?)
+                series_lists(&self.schema, self.points, values)?
             }
         })
     }

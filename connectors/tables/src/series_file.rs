@@ -92,12 +92,6 @@ impl SeriesFile {
     /// apart in time, and, of grayordinates, of the same structures.
     pub fn must_fit(&self, first: &Self) -> Result<()> {
         let fault = |reason: String| Err(Error::Image { path: self.location.clone(), reason });
-        if self.points != first.points {
-            return fault(format!(
-                "its series have {} points, those of {} {}: make one table for each length",
-                self.points, first.location, first.points
-            ));
-        }
         let same_t_r = match (self.t_r, first.t_r) {
             (Some(a), Some(b)) => (a - b).abs() < 1e-6,
             (a, b) => a == b,

@@ -3,9 +3,10 @@
 use crate::atlas::Parcel;
 use crate::{Image, Result};
 use arrow::array::{
-    ArrayRef, FixedSizeListArray, Float32Array, Float64Array, Int32Array, RecordBatch, RecordBatchOptions,
-    StringArray, UInt16Array, UInt32Array,
+    Array, ArrayRef, FixedSizeListArray, Float32Array, Float64Array, Int32Array, ListArray, RecordBatch,
+    RecordBatchOptions, StringArray, UInt16Array, UInt32Array,
 };
+use arrow::buffer::OffsetBuffer;
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use std::{collections::HashMap, ops::Range, sync::Arc};
 use voxelflow_stage::{KEY_COLUMNS, PARCEL_COLUMNS, SERIES_COLUMN};
@@ -23,8 +24,9 @@ pub(crate) struct RowKind {
 }
 
 impl RowKind {
-    /// The schema of series of `volumes` points: key columns, `series`, and `metadata`, which hold the grid.
-    pub fn schema(self, metadata: HashMap<String, String>, volumes: usize) -> SchemaRef {
+    /// The schema of series of `volumes` points, or of several lengths: key columns, `series`, and `metadata`, which hold
+    /// the grid.
+    pub fn schema(self, metadata: HashMap<String, String>, volumes: Option<usize>) -> SchemaRef {
         let (names, indices) = KEY_COLUMNS.split_at(NAMES);
         let mut fields: Vec<Field> =
             names.iter().map(|name| Field::new(*name, DataType::Utf8, true)).collect();
@@ -39,7 +41,7 @@ impl RowKind {
             })),
         }
         let number = if self.computed { DataType::Float64 } else { DataType::Float32 };
-        fields.push(Field::new(SERIES_COLUMN, DataType::FixedSizeList(item(number), volumes as i32), false));
+        fields.push(Field::new(SERIES_COLUMN, series_type(item(number), volumes), false));
         Arc::new(Schema::new_with_metadata(fields, metadata))
     }
 
@@ -52,6 +54,27 @@ impl RowKind {
     pub fn point_bytes(self) -> usize {
         if self.computed { 8 } else { 4 }
     }
+}
+
+/// Lists of `points` items, or of several lengths.
+pub(crate) fn series_type(item: Arc<Field>, points: Option<usize>) -> DataType {
+    match points {
+        Some(points) => DataType::FixedSizeList(item, points as i32),
+        None => DataType::List(item),
+    }
+}
+
+/// `values` as lists of `points` each, of the type that `schema` has for them.
+pub(crate) fn series_lists(schema: &Schema, points: usize, values: ArrayRef) -> Result<ArrayRef> {
+    let item = item(values.data_type().clone());
+    Ok(match schema.field_with_name(SERIES_COLUMN)?.data_type() {
+        DataType::List(_) => {
+            let rows = values.len() / points.max(1);
+            let offsets = OffsetBuffer::from_repeated_length(points, rows);
+            Arc::new(ListArray::try_new(item, offsets, values, None)?)
+        }
+        _ => Arc::new(FixedSizeListArray::try_new(item, points as i32, values, None)?),
+    })
 }
 
 fn item(number: DataType) -> Arc<Field> {
@@ -153,11 +176,11 @@ impl RowBuilder {
     }
 
     fn series(&self, series: Series) -> Result<ArrayRef> {
-        let (number, values): (DataType, ArrayRef) = match series {
-            Series::Read(values) => (DataType::Float32, Arc::new(Float32Array::from(values))),
-            Series::Computed(values) => (DataType::Float64, Arc::new(Float64Array::from(values))),
-            Series::Absent => (DataType::Float32, Arc::new(Float32Array::from(Vec::<f32>::new()))),
+        let values: ArrayRef = match series {
+            Series::Read(values) => Arc::new(Float32Array::from(values)),
+            Series::Computed(values) => Arc::new(Float64Array::from(values)),
+            Series::Absent => Arc::new(Float32Array::from(Vec::<f32>::new())),
         };
-        Ok(Arc::new(FixedSizeListArray::try_new(item(number), self.volumes as i32, values, None)?))
+        series_lists(&self.schema, self.volumes, values)
     }
 }

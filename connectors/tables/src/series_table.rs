@@ -2,6 +2,7 @@
 //! what BIDS and HCP tables of surfaces and grayordinates come to.
 
 use crate::image_files::{Wanted, find_files};
+use crate::run_keys::lengths;
 use crate::series_columns::schema;
 use crate::series_exec::{SeriesExec, SeriesRows};
 use crate::series_file::{SeriesFile, origin};
@@ -19,7 +20,8 @@ use voxelflow_stage::{Options, RunFiles};
 
 /// Files as rows, one for each vertex, grayordinate or row of an array: the keys of the run, where the row lies, and
 /// `series`; one partition a file, in the file's order. The schema's metadata carry a
-/// [`SeriesOrigin`](voxelflow_stage::SeriesOrigin).
+/// [`SeriesOrigin`](voxelflow_stage::SeriesOrigin) and, where runs are of several lengths, so that series are lists of several
+/// lengths, the [`RunLengths`](voxelflow_stage::RunLengths).
 ///
 /// | format | columns between `space` and `series` |
 /// |---|---|
@@ -52,7 +54,8 @@ impl SeriesSource {
         stores: Stores,
     ) -> Option<Self> {
         let first = files.first()?;
-        let schema = schema(first.format, first.points, metadata);
+        let one_length = files.iter().all(|file| file.points == first.points);
+        let schema = schema(first.format, one_length.then_some(first.points), metadata);
         Some(Self { files, options, schema, stores })
     }
 
@@ -75,8 +78,8 @@ impl SeriesTable {
     /// Opens the files at `locations`: files, folders or globs.
     ///
     /// # Errors
-    /// A location without files; an unknown option; a file that cannot be read; series of different lengths or
-    /// repetition times, or of different structures. Each names the files.
+    /// A location without files; an unknown option; a file that cannot be read; series of different repetition times or
+    /// structures; two lengths of one run. Each names the files.
     pub fn try_new<S: AsRef<str>>(
         format: SeriesFormat,
         locations: &[S],
@@ -122,6 +125,7 @@ impl SeriesTable {
             origin.history.push(format!("smoothed along the surface, FWHM {fwhm} mm, mesh {mesh}"));
         }
         let mut metadata = origin.to_metadata()?;
+        metadata.extend(lengths(files.iter().map(|file| (&file.keys, file.points, file.location.clone())))?);
         if !runs.is_empty() {
             metadata.extend(RunFiles::to_metadata(&runs)?);
         }

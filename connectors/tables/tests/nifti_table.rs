@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use voxelflow_dataset::{Ledger, LedgerEntry};
 use voxelflow_formats::{NiftiReader, NiftiSpec, NiftiWriter};
-use voxelflow_stage::{GRID_METADATA_KEY, Grid};
+use voxelflow_stage::{GRID_METADATA_KEY, Grid, RunLengths};
 use voxelflow_tables::{
     Error, ExportOptions, ImageTables, NiftiTable, Stores, check_export, export_maps, mean_image,
 };
@@ -254,14 +254,16 @@ async fn faults_name_the_files() {
     );
     assert!(failure(&bold, "mask 'no_such_mask.nii'").await.contains("no_such_mask.nii"));
 
-    write(&folder.path().join("sub-02_bold.nii"), VOLUMES + 1, 0.0, value);
+    let again = folder.path().join("sub-01_task-x_run-1_space-Z_bold.nii");
+    write(&again, VOLUMES + 1, 0.0, value);
     let text = failure(folder.path(), "mask 'none'").await;
     assert!(
-        text.contains("sub-02_bold.nii: it has 8 volumes")
-            && text.contains("sub-01")
-            && text.contains("has 7"),
+        text.contains("space-Z_bold.nii: it has 8 volumes")
+            && text.contains("space-Y_bold.nii.gz has 7")
+            && text.contains("one table for each length"),
         "{text}"
     );
+    std::fs::remove_file(again).unwrap();
     write(&folder.path().join("sub-02_bold.nii"), VOLUMES, 2.0, value);
     let text = failure(folder.path(), &format!("mask '{}'", mask.display())).await;
     assert!(text.contains("sub-02_bold.nii does not lie on the grid of") && text.contains("2.000"), "{text}");
@@ -299,6 +301,37 @@ async fn several_runs_are_partitions_of_one_table() {
     let e = export(&ctx, sql, &folder.path().join("one.nii")).await.unwrap_err();
     assert!(e.is_input() && e.to_string().contains("two rows of voxel 0"), "{e}");
     assert!(!folder.path().join("one.nii").exists());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn runs_of_several_lengths_are_lists_of_several_lengths() {
+    let (folder, _, mask) = folder();
+    write(&folder.path().join("sub-02_task-x_bold.nii"), VOLUMES + 3, 0.0, |v, t| match (v, t) {
+        (3, 9) => f32::NAN,
+        _ => -value(v, t),
+    });
+    let ctx = session();
+    create(&ctx, folder.path(), &format!("mask '{}'", mask.display())).await.unwrap();
+    let parquet = folder.path().join("rows.parquet");
+    let frame = ctx.sql("SELECT * FROM bold").await.unwrap();
+    frame.write_parquet(parquet.to_str().unwrap(), Default::default(), None).await.unwrap();
+    ctx.register_parquet("stored", parquet.to_str().unwrap(), ParquetReadOptions::default()).await.unwrap();
+    for table in ["bold", "stored"] {
+        let rows = query(&ctx, &format!("SELECT * FROM {table} ORDER BY subject, voxel")).await;
+        let lengths = RunLengths::of(&rows.schema()).unwrap().unwrap();
+        assert_eq!((lengths.longest(), lengths.distinct()), (VOLUMES + 3, vec![VOLUMES, VOLUMES + 3]));
+        let lists = rows.column_by_name("series").unwrap().as_list::<i32>();
+        let found = |row: usize| lists.value(row).as_primitive::<Float32Type>().values().to_vec();
+        assert_eq!(found(1), (0..VOLUMES).map(|t| value(3, t)).collect::<Vec<_>>());
+        assert_eq!(found(22), (0..VOLUMES + 3).map(|t| -value(6, t)).collect::<Vec<_>>());
+        // No series was asked for.
+        let count = query(&ctx, &format!("SELECT subject, count(*) AS n FROM {table} GROUP BY subject")).await;
+        assert_eq!(count.num_rows(), 2);
+    }
+    let plan = ctx.sql("SELECT * FROM bold").await.unwrap().create_physical_plan().await.unwrap();
+    collect(Arc::clone(&plan), ctx.task_ctx()).await.unwrap();
+    let ledger = Ledger::of_plan(plan.as_ref());
+    assert!(told(&ledger).iter().any(|entry| entry.contains("NaN or infinity")), "{:?}", told(&ledger));
 }
 
 #[tokio::test(flavor = "multi_thread")]

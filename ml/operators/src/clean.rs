@@ -21,10 +21,10 @@ use std::{
     sync::Arc,
 };
 use voxelflow_dataset::{OptionMap, StageError};
-use voxelflow_signal::{CleanSettings, Cleaner};
+use voxelflow_signal::CleanSettings;
 use voxelflow_stage::{
-    KEY_COLUMNS, PARCEL_COLUMNS, PLACE_COLUMNS, Provenance, RUNS_METADATA_KEY, RunFiles, SERIES_COLUMN,
-    Segments, parse_options,
+    KEY_COLUMNS, LENGTHS_METADATA_KEY, PARCEL_COLUMNS, PLACE_COLUMNS, Provenance, RUNS_METADATA_KEY,
+    RunFiles, RunLengths, SERIES_COLUMN, Segments, parse_options,
 };
 
 /// Name of the operator in the pipeline language.
@@ -71,7 +71,7 @@ pub struct CleanNode {
 
 impl CleanNode {
     /// # Errors
-    /// An input without series of one length, or options that do not fit it.
+    /// An input without series, or options that do not fit it.
     pub fn try_new(input: LogicalPlan, options: CleanOptions, stores: SessionStores) -> Result<Self> {
         Self::with_known(input, options, stores, None)
     }
@@ -84,7 +84,7 @@ impl CleanNode {
         known: Option<&RunConfounds>,
     ) -> Result<Self> {
         let columns = input.schema().as_arrow();
-        let time_points = time_points(columns)?;
+        let (time_points, lengths) = time_points(columns)?;
         if let Some(segments) = Segments::of(columns)? {
             let runs = segments.runs.join(", ");
             return Err(Error::Concatenate {
@@ -97,15 +97,20 @@ impl CleanNode {
         let provenance = Provenance::of(columns)?;
         let t_r = provenance.as_ref().and_then(Provenance::t_r);
         let cleaning = match options.confounds.settings()? {
-            None => Cleaning::alike(Cleaner::try_new(&options.settings, time_points, t_r)?),
+            None => {
+                let all = lengths.as_ref().map_or_else(|| vec![time_points], RunLengths::distinct);
+                Cleaning::alike(&options.settings, &all, t_r)?
+            }
             Some(confounds) => {
                 let runs = RunFiles::of(columns)?;
-                let plan = match known.filter(|known| known.runs == runs && known.time_points == time_points)
-                {
+                let same = |known: &&RunConfounds| {
+                    known.runs == runs && known.time_points == time_points && known.lengths == lengths
+                };
+                let plan = match known.filter(same) {
                     Some(known) => known.clone(),
                     None => {
-                        let clean = options.settings.clone();
-                        RunConfounds::try_new(runs, confounds, clean, time_points, t_r, &stores)?
+                        let (clean, lengths) = (options.settings.clone(), lengths.clone());
+                        RunConfounds::try_new(runs, confounds, clean, (time_points, lengths), t_r, &stores)?
                     }
                 };
                 Cleaning::ByRun(Arc::new(RunCleaners::new(plan)))
@@ -119,6 +124,10 @@ impl CleanNode {
         if matches!(cleaning, Cleaning::ByRun(_)) {
             // They are removed, and what is left may be of another length.
             metadata.remove(RUNS_METADATA_KEY);
+        }
+        metadata.remove(LENGTHS_METADATA_KEY);
+        if let Some(lengths) = cleaning.lengths(lengths.as_ref()) {
+            metadata.extend(lengths.to_metadata()?);
         }
         let schema = cleaned_schema(input.schema(), &cleaning, metadata)?;
         let identity = serde_json::to_string(&options)
@@ -142,8 +151,8 @@ impl CleanNode {
     }
 }
 
-/// Points of the series, all of one length.
-fn time_points(schema: &Schema) -> Result<usize> {
+/// Points of the series, or of the longest, and how long each run is, where they are of several lengths.
+fn time_points(schema: &Schema) -> Result<(usize, Option<RunLengths>)> {
     let wrong = |found: String| Error::Column {
         operator: CLEAN,
         column: SERIES_COLUMN,
@@ -156,11 +165,17 @@ fn time_points(schema: &Schema) -> Result<usize> {
     };
     match field.data_type() {
         DataType::FixedSizeList(item, points) if is_cleanable(item.data_type()) && *points > 0 => {
-            usize::try_from(*points).map_err(|e| wrong(e.to_string()))
+            Ok((usize::try_from(*points).map_err(|e| wrong(e.to_string()))?, None))
         }
-        DataType::List(_) | DataType::LargeList(_) => Err(wrong(
-            "which holds series of several lengths: clean runs of equal length together".to_owned(),
-        )),
+        DataType::List(item) if is_cleanable(item.data_type()) => {
+            let lengths = RunLengths::of(schema)?.ok_or_else(|| {
+                wrong(
+                    "which holds series of several lengths, and the table does not say how long each run is"
+                        .into(),
+                )
+            })?;
+            Ok((lengths.longest(), Some(lengths)))
+        }
         other => Err(wrong(format!("which is {other}"))),
     }
 }

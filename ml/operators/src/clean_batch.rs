@@ -1,74 +1,136 @@
 //! What cleaning does to one batch of rows: the series of each run by that run's cleaner, put back in their places.
 
+use crate::clean::is_cleanable;
 use crate::clean_confounds::{RunCleaner, RunCleaners, Stretch};
+use crate::clean_lists::Lists;
 use crate::{Error, NotFinite, Result, SessionStores};
 use arrow::{
-    array::{
-        Array, ArrayRef, ArrowPrimitiveType, AsArray, BooleanArray, FixedSizeListArray, Float32Array,
-        ListArray, RecordBatch,
-    },
+    array::{ArrayRef, BooleanArray, FixedSizeListArray, Float32Array, ListArray, RecordBatch},
     buffer::OffsetBuffer,
     compute::filter_record_batch,
     datatypes::{DataType, FieldRef, Float32Type, Float64Type, SchemaRef},
     util::display::{ArrayFormatter, FormatOptions},
 };
-use datafusion::common::{DataFusionError, internal_datafusion_err, internal_err};
+use datafusion::common::{DataFusionError, internal_err};
 use std::sync::Arc;
 use voxelflow_dataset::{Finding, Ledger, LedgerNotes};
-use voxelflow_signal::Cleaner;
-use voxelflow_stage::{KEY_COLUMNS, PARCEL_COLUMNS, PLACE_COLUMNS, SERIES_COLUMN};
+use voxelflow_signal::{CleanSettings, Cleaner};
+use voxelflow_stage::{KEY_COLUMNS, PARCEL_COLUMNS, PLACE_COLUMNS, RunLengths, SERIES_COLUMN};
 
 /// How series are cleaned.
 #[derive(Clone, Debug)]
 pub(crate) enum Cleaning {
-    /// All in one way.
-    Alike(Arc<RunCleaner>),
+    /// All in one way, whichever run they are of: a cleaner for each length that runs have, ascending.
+    Alike(Vec<Arc<RunCleaner>>),
     /// Each run by its own confounds.
     ByRun(Arc<RunCleaners>),
 }
 
 impl Cleaning {
-    /// Cleaning of all runs by one cleaner, of which the ledger says nothing.
-    pub fn alike(cleaner: Cleaner) -> Self {
-        Self::Alike(Arc::new(RunCleaner { cleaner, ledger: Ledger::default() }))
+    /// Cleaning of all runs in one way, of which the ledger says nothing; `lengths`, ascending, are those that runs have.
+    pub fn alike(settings: &CleanSettings, lengths: &[usize], t_r: Option<f64>) -> Result<Self> {
+        let of_length = |points: &usize| {
+            let cleaner = Cleaner::try_new(settings, *points, t_r)?;
+            Ok(Arc::new(RunCleaner { cleaner, ledger: Ledger::default() }))
+        };
+        lengths.iter().map(of_length).collect::<Result<_>>().map(Self::Alike)
     }
 
     pub fn describe(&self) -> String {
         match self {
-            Self::Alike(run) => run.cleaner.describe(),
+            Self::Alike(cleaners) => cleaners.last().map(|run| run.cleaner.describe()).unwrap_or_default(),
             Self::ByRun(cleaners) => cleaners.plan.description.clone(),
         }
     }
 
-    pub fn time_points(&self) -> usize {
-        match self {
-            Self::Alike(run) => run.cleaner.time_points(),
-            Self::ByRun(cleaners) => cleaners.plan.time_points,
+    /// Whether series of this type are those that it is for.
+    pub fn is_for(&self, series: &DataType) -> bool {
+        let (several, longest) = match self {
+            Self::Alike(cleaners) => {
+                (cleaners.len() > 1, cleaners.last().map_or(0, |run| run.cleaner.time_points()))
+            }
+            Self::ByRun(cleaners) => (cleaners.plan.lengths.is_some(), cleaners.plan.time_points),
+        };
+        match series {
+            DataType::FixedSizeList(item, points) => {
+                !several && is_cleanable(item.data_type()) && usize::try_from(*points) == Ok(longest)
+            }
+            DataType::List(item) => several && is_cleanable(item.data_type()),
+            _ => false,
         }
     }
 
     /// The type of the series afterwards: Float32, of one length if all runs keep as many volumes.
     pub fn series_type(&self, before: &DataType) -> DataType {
         let kept = match self {
-            Self::Alike(run) => Some(run.cleaner.kept()),
+            Self::Alike(cleaners) => {
+                let mut kept = cleaners.iter().map(|run| run.cleaner.kept());
+                kept.next().filter(|first| kept.all(|other| other == *first))
+            }
             Self::ByRun(cleaners) => cleaners.plan.kept(),
         };
         match (before, kept.and_then(|kept| i32::try_from(kept).ok())) {
-            (DataType::FixedSizeList(item, _), Some(kept)) => {
+            (DataType::FixedSizeList(item, _) | DataType::List(item), Some(kept)) => {
                 DataType::FixedSizeList(cleaned_item(item), kept)
             }
-            (DataType::FixedSizeList(item, _), None) => DataType::List(cleaned_item(item)),
+            (DataType::FixedSizeList(item, _) | DataType::List(item), None) => {
+                DataType::List(cleaned_item(item))
+            }
             (other, _) => other.clone(),
         }
     }
 
-    /// Stretches of rows that one cleaner is for.
-    fn of_rows(&self, batch: &RecordBatch, stores: &SessionStores) -> Result<Vec<Stretch>> {
-        match self {
-            Self::Alike(run) => Ok(vec![(0..batch.num_rows(), Arc::clone(run))]),
-            Self::ByRun(cleaners) => cleaners.of_rows(batch, stores),
-        }
+    /// How long each run is afterwards, if they are of several lengths; `before`: the same of what is cleaned.
+    pub fn lengths(&self, before: Option<&RunLengths>) -> Option<RunLengths> {
+        let after = match self {
+            Self::Alike(_) => {
+                before?.map(|_, points| self.of_length(points).map_or(0, |run| run.cleaner.kept()))
+            }
+            Self::ByRun(cleaners) => RunLengths::of_runs(cleaners.plan.kept_of_runs()).ok().flatten()?,
+        };
+        (after.distinct().len() > 1).then_some(after)
     }
+
+    fn of_length(&self, points: usize) -> Option<&Arc<RunCleaner>> {
+        let Self::Alike(cleaners) = self else { return None };
+        cleaners.iter().find(|run| run.cleaner.time_points() == points)
+    }
+
+    /// Stretches of rows that one cleaner is for.
+    fn of_rows(
+        &self,
+        batch: &RecordBatch,
+        lists: &Lists<'_>,
+        stores: &SessionStores,
+    ) -> Result<Vec<Stretch>> {
+        let stretches = match self {
+            Self::Alike(_) => lists.stretches().into_iter().map(|(rows, points)| {
+                let run = self.of_length(points).ok_or_else(|| odd(batch, rows.start, points))?;
+                Ok((rows, Arc::clone(run)))
+            }),
+            Self::ByRun(cleaners) => {
+                return {
+                    let stretches = cleaners.of_rows(batch, stores)?;
+                    for (rows, run) in &stretches {
+                        if let Some((row, points)) =
+                            lists.other_length(rows.clone(), run.cleaner.time_points())
+                        {
+                            return Err(odd(batch, row, points));
+                        }
+                    }
+                    Ok(stretches)
+                };
+            }
+        };
+        stretches.collect()
+    }
+}
+
+/// A series whose length no run has.
+fn odd(batch: &RecordBatch, row: usize, points: usize) -> Error {
+    let reason =
+        format!("its series has {points} points, which its run has not: clean a table as it was read");
+    voxelflow_stage::Error::Data { what: describe(batch, row), reason }.into()
 }
 
 fn cleaned_item(item: &FieldRef) -> FieldRef {
@@ -104,9 +166,8 @@ impl Work {
         stores: &SessionStores,
         notes: &LedgerNotes,
     ) -> Result<RecordBatch, DataFusionError> {
-        let list = batch.column(self.series).as_any().downcast_ref::<FixedSizeListArray>();
-        let list = list.ok_or_else(|| internal_datafusion_err!("{SERIES_COLUMN} is not a FixedSizeList"))?;
-        let cleaned = self.clean_series(batch, list, stores, notes)?;
+        let lists = Lists::of(batch.column(self.series))?;
+        let cleaned = self.clean_series(batch, &lists, stores, notes)?;
         let broken = &cleaned.broken;
         let note = |rows: &[usize], what, reason| notes.note_rows(batch, rows, what, reason);
         note(&cleaned.constant, Finding::Constant, "no variance over the volumes that are kept")?;
@@ -118,30 +179,29 @@ impl Work {
             let mut kept = vec![true; batch.num_rows()];
             broken.iter().for_each(|row| kept[*row] = false);
             note(broken, Finding::Dropped, "NaN or infinity in the series")?;
-            let cleaned = self.with_series(batch, list, cleaned)?;
+            let cleaned = self.with_series(batch, &lists, cleaned)?;
             return Ok(filter_record_batch(&cleaned, &BooleanArray::from(kept))?);
         }
         note(broken, Finding::Zeroed, "NaN or infinity in the series")?;
-        self.with_series(batch, list, cleaned)
+        self.with_series(batch, &lists, cleaned)
     }
 
     /// Cleans every series, of 32 or 64 bits; those with NaN or infinity are zero, or as they were.
     fn clean_series(
         &self,
         batch: &RecordBatch,
-        list: &FixedSizeListArray,
+        lists: &Lists<'_>,
         stores: &SessionStores,
         notes: &LedgerNotes,
     ) -> Result<Cleaned, DataFusionError> {
-        let points = self.cleaning.time_points();
-        match list.value_type() {
+        match lists.value_type() {
             DataType::Float64 => {
-                let series = values::<Float64Type>(list, points, f64::NAN)?;
-                self.clean_values(batch, list, &series, stores, notes)
+                let series = lists.values::<Float64Type>(f64::NAN)?;
+                self.clean_values(batch, lists, &series, stores, notes)
             }
             _ => {
-                let series = values::<Float32Type>(list, points, f32::NAN)?;
-                self.clean_values(batch, list, &series, stores, notes)
+                let series = lists.values::<Float32Type>(f32::NAN)?;
+                self.clean_values(batch, lists, &series, stores, notes)
             }
         }
     }
@@ -149,13 +209,12 @@ impl Work {
     fn clean_values<T: Copy + Into<f64> + Sync>(
         &self,
         batch: &RecordBatch,
-        list: &FixedSizeListArray,
+        lists: &Lists<'_>,
         series: &[T],
         stores: &SessionStores,
         notes: &LedgerNotes,
     ) -> Result<Cleaned, DataFusionError> {
-        let points = self.cleaning.time_points();
-        let stretches = self.cleaning.of_rows(batch, stores)?;
+        let stretches = self.cleaning.of_rows(batch, lists, stores)?;
         let mut told: Vec<&Arc<RunCleaner>> = Vec::new();
         for (_, run) in &stretches {
             if !told.iter().any(|known| Arc::ptr_eq(known, run)) {
@@ -169,14 +228,14 @@ impl Work {
             let (start, kept) = (cleaned.values.len(), cleaner.kept());
             cleaned.values.resize(start + rows.len() * kept, 0.0);
             let to = &mut cleaned.values[start..];
-            let from = &series[rows.start * points..rows.end * points];
+            let from = &series[lists.place(rows.clone())];
             let report = cleaner.clean_into(from, to).map_err(Error::from)?;
             if self.not_finite == NotFinite::Zero {
                 report.not_finite.iter().for_each(|row| to[row * kept..(row + 1) * kept].fill(0.0));
             }
             // Rows without a series were cleaned as zeros and are of no account.
             let constant = report.constant.iter().map(|row| rows.start + row);
-            cleaned.constant.extend(constant.filter(|row| list.is_valid(*row)));
+            cleaned.constant.extend(constant.filter(|row| lists.is_valid(*row)));
             cleaned.broken.extend(report.not_finite.iter().map(|row| rows.start + row));
             cleaned.lengths.extend(std::iter::repeat_n(kept, rows.len()));
         }
@@ -186,11 +245,11 @@ impl Work {
     fn with_series(
         &self,
         batch: &RecordBatch,
-        list: &FixedSizeListArray,
+        lists: &Lists<'_>,
         cleaned: Cleaned,
     ) -> Result<RecordBatch, DataFusionError> {
         let values: ArrayRef = Arc::new(Float32Array::from(cleaned.values));
-        let nulls = list.nulls().cloned();
+        let nulls = lists.nulls().cloned();
         let series: ArrayRef = match self.schema.field(self.series).data_type() {
             DataType::FixedSizeList(item, points) => {
                 Arc::new(FixedSizeListArray::try_new(Arc::clone(item), *points, values, nulls)?)
@@ -205,37 +264,6 @@ impl Work {
         columns[self.series] = series;
         Ok(RecordBatch::try_new(Arc::clone(&self.schema), columns)?)
     }
-}
-
-/// A copy of the series, `[rows, points]`: zeros where a row has none, `missing` where a point is null.
-fn values<N: ArrowPrimitiveType>(
-    list: &FixedSizeListArray,
-    points: usize,
-    missing: N::Native,
-) -> Result<Vec<N::Native>, DataFusionError> {
-    // `values` of a sliced list begins at its first row.
-    let items = list.values().as_primitive_opt::<N>();
-    let items =
-        items.ok_or_else(|| internal_datafusion_err!("{SERIES_COLUMN} does not hold {}", N::DATA_TYPE))?;
-    let mut values =
-        items.values().get(..list.len() * points).map(<[N::Native]>::to_vec).ok_or_else(|| {
-            internal_datafusion_err!(
-                "{} values are fewer than {} series of {points}",
-                items.len(),
-                list.len()
-            )
-        })?;
-    if items.null_count() > 0 {
-        values.iter_mut().enumerate().filter(|(n, _)| items.is_null(*n)).for_each(|(_, x)| *x = missing);
-    }
-    if list.null_count() > 0 {
-        values
-            .chunks_exact_mut(points)
-            .enumerate()
-            .filter(|(row, _)| list.is_null(*row))
-            .for_each(|(_, series)| series.fill(N::default_value()));
-    }
-    Ok(values)
 }
 
 /// A row by its key columns, for example `subject 01, run 1, voxel 4711` or `subject 01, structure CORTEX_LEFT, vertex 7`.

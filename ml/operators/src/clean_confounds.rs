@@ -23,7 +23,7 @@ use std::{
 use voxelflow_dataset::Ledger;
 use voxelflow_signal::confounds::ConfoundSettings;
 use voxelflow_signal::{CleanSettings, Cleaner, select_confounds};
-use voxelflow_stage::{KEY_COLUMNS, RunFiles, look_at_runs};
+use voxelflow_stage::{KEY_COLUMNS, RunFiles, RunLengths, look_at_runs};
 
 /// Key columns that tell runs apart.
 const RUN_COLUMNS: usize = 4;
@@ -39,7 +39,11 @@ pub(crate) struct RunConfounds {
     pub runs: Vec<RunFiles>,
     pub confounds: ConfoundSettings,
     pub clean: CleanSettings,
+    /// Volumes of every run, or of the longest.
     pub time_points: usize,
+    /// How long each run is, where they are of several lengths.
+    #[serde(default)]
+    pub lengths: Option<RunLengths>,
     /// The bits of the number: one that was read from a header may have more digits than JSON keeps.
     t_r: Option<u64>,
     /// Volumes of each run that are kept.
@@ -57,7 +61,7 @@ impl RunConfounds {
         runs: Vec<RunFiles>,
         confounds: ConfoundSettings,
         clean: CleanSettings,
-        time_points: usize,
+        (time_points, lengths): (usize, Option<RunLengths>),
         t_r: Option<f64>,
         stores: &SessionStores,
     ) -> Result<Self> {
@@ -71,8 +75,8 @@ impl RunConfounds {
             });
         }
         let t_r = t_r.map(f64::to_bits);
-        let mut plan =
-            Self { runs, confounds, clean, time_points, t_r, kept: Vec::new(), description: String::new() };
+        let (kept, description) = (Vec::new(), String::new());
+        let mut plan = Self { runs, confounds, clean, time_points, lengths, t_r, kept, description };
         let looked = look_at_runs(plan.runs.len(), |run| {
             let (cleaner, chosen) = plan.cleaner(run, stores)?;
             let names = || format!("{} ({})", cleaner.describe(), chosen.confounds.names.join(", "));
@@ -111,6 +115,11 @@ impl RunConfounds {
         self.kept.iter().all(|kept| kept == first).then_some(*first)
     }
 
+    /// Every run, and its volumes that are kept.
+    pub fn kept_of_runs(&self) -> impl Iterator<Item = ([Option<String>; RUN_COLUMNS], usize)> {
+        self.runs.iter().zip(&self.kept).map(|(run, kept)| (run.keys.clone(), *kept))
+    }
+
     /// What cleans one run, and the confounds that it has of it.
     fn cleaner(&self, run: usize, stores: &SessionStores) -> Result<(Cleaner, Arc<Chosen>)> {
         let files = &self.runs[run];
@@ -129,12 +138,14 @@ impl RunConfounds {
         let key = version_of_confounds(files, stores)
             .and_then(|version| serde_json::to_string(&(files, &self.confounds, version)).ok());
         let chosen = remembered(key, || self.choose(files, stores))?;
-        if chosen.volumes != self.time_points {
+        let volumes = self.lengths.as_ref().and_then(|lengths| lengths.of_run(&files.keys));
+        let volumes = volumes.unwrap_or(self.time_points);
+        if chosen.volumes != volumes {
             let reason = format!(
                 "{} has {} rows, but the image has {} volumes",
                 files.confounds.as_deref().unwrap_or_default(),
                 chosen.volumes,
-                self.time_points
+                volumes
             );
             return Err(wrong(reason));
         }

@@ -3,13 +3,12 @@
 //! The work of a batch is spread over the rayon pool from a blocking thread, so that the threads that move
 //! batches stay free.
 
-use crate::clean::is_cleanable;
 use crate::clean_batch::{Cleaning, Work};
 use crate::clean_confounds::{RunCleaners, RunConfounds};
-use crate::{Error, NotFinite, SessionStores};
+use crate::{NotFinite, SessionStores};
 use arrow::{
     array::RecordBatch,
-    datatypes::{DataType, FieldRef, Fields, Schema, SchemaRef},
+    datatypes::{FieldRef, Fields, Schema, SchemaRef},
 };
 use datafusion::{
     common::{
@@ -36,7 +35,7 @@ use voxelflow_dataset::{
     LedgerNode, LedgerNotes, NodeCodec, PartitionWise,
     node_codec::{one_input, read_settings, write_settings},
 };
-use voxelflow_signal::{CleanSettings, Cleaner};
+use voxelflow_signal::CleanSettings;
 use voxelflow_stage::SERIES_COLUMN;
 
 const NAME: &str = "CleanExec";
@@ -68,11 +67,9 @@ impl CleanExec {
     ) -> Result<Self, DataFusionError> {
         let columns = input.schema();
         let series = columns.index_of(SERIES_COLUMN)?;
-        let fits = matches!(columns.field(series).data_type(), DataType::FixedSizeList(item, points)
-            if is_cleanable(item.data_type()) && usize::try_from(*points) == Ok(cleaning.time_points()));
-        if !fits {
-            let found = columns.field(series).data_type();
-            return internal_err!("series of {} points are cleaned, not {found}", cleaning.time_points());
+        let found = columns.field(series).data_type();
+        if !cleaning.is_for(found) {
+            return internal_err!("series of other lengths are cleaned than {found}");
         }
         let cleaned = |(at, field): (usize, &FieldRef)| match at == series {
             true => Arc::new(field.as_ref().clone().with_data_type(cleaning.series_type(field.data_type()))),
@@ -121,7 +118,8 @@ struct Sent {
 enum SentCleaning {
     Alike {
         settings: CleanSettings,
-        time_points: usize,
+        /// Every length that runs have.
+        time_points: Vec<usize>,
         /// The bits of the number: one that was read from a header may have more digits than JSON keeps.
         t_r: Option<u64>,
     },
@@ -137,11 +135,14 @@ fn encode(node: &dyn ExecutionPlan) -> Option<Result<Vec<u8>, DataFusionError>> 
     let exec = node.downcast_ref::<CleanExec>()?;
     let Work { cleaning, not_finite, .. } = &exec.work;
     let cleaning = match cleaning {
-        Cleaning::Alike(run) => SentCleaning::Alike {
-            settings: run.cleaner.settings().clone(),
-            time_points: run.cleaner.time_points(),
-            t_r: run.cleaner.t_r().map(f64::to_bits),
-        },
+        Cleaning::Alike(cleaners) => {
+            let cleaner = &cleaners.first()?.cleaner;
+            SentCleaning::Alike {
+                settings: cleaner.settings().clone(),
+                time_points: cleaners.iter().map(|run| run.cleaner.time_points()).collect(),
+                t_r: cleaner.t_r().map(f64::to_bits),
+            }
+        }
         Cleaning::ByRun(cleaners) => SentCleaning::ByRun(Box::new(cleaners.plan.clone())),
     };
     let metadata = exec.metadata.clone().into_iter().collect();
@@ -156,8 +157,7 @@ fn decode(
     let Sent { cleaning, not_finite, metadata } = read_settings(NAME, bytes)?;
     let cleaning = match cleaning {
         SentCleaning::Alike { settings, time_points, t_r } => {
-            let t_r = t_r.map(f64::from_bits);
-            Cleaning::alike(Cleaner::try_new(&settings, time_points, t_r).map_err(Error::from)?)
+            Cleaning::alike(&settings, &time_points, t_r.map(f64::from_bits))?
         }
         SentCleaning::ByRun(plan) => Cleaning::ByRun(Arc::new(RunCleaners::new(*plan))),
     };

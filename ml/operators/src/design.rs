@@ -8,9 +8,7 @@
 //! Only key columns of the table are read. Which events a run has, and how long it is, stands in the table's schema.
 
 use crate::design_runs::RunDesigns;
-use crate::{
-    DesignExec, DesignOptions, Error, Result, series_column::SeriesColumn, series_column::series_type,
-};
+use crate::{DesignExec, DesignOptions, Error, Result, series_column::SeriesColumn};
 use arrow::datatypes::{DataType, Field};
 use datafusion::{
     common::{Column, DFSchema, DFSchemaRef, DataFusionError, TableReference, plan_err},
@@ -19,7 +17,7 @@ use datafusion::{
 };
 use std::{
     cmp::Ordering,
-    collections::{HashMap, HashSet},
+    collections::HashSet,
     fmt,
     hash::{Hash, Hasher},
     sync::Arc,
@@ -49,12 +47,12 @@ impl DesignNode {
     /// Designs of the runs of `table`, which has their keys and series.
     ///
     /// # Errors
-    /// A table without series of one length, without key columns, or that knows no runs; options that do not fit it.
+    /// A table without series or without key columns, or that knows no runs; options that do not fit it.
     pub fn try_new(table: LogicalPlan, options: DesignOptions) -> Result<Self> {
         let columns = table.schema().as_arrow();
-        let volumes = SeriesColumn::find(DESIGN, columns)?.time_points;
+        let SeriesColumn { time_points, lengths, .. } = SeriesColumn::find_of_runs(DESIGN, columns)?;
         let t_r = Provenance::of(columns)?.as_ref().and_then(Provenance::t_r);
-        let designs = RunDesigns::try_new(RunFiles::of(columns)?, options, volumes, t_r)?;
+        let designs = RunDesigns::try_new(RunFiles::of(columns)?, options, (time_points, lengths), t_r)?;
         let keys: Vec<Expr> = KEY_COLUMNS[..RUN_COLUMNS]
             .iter()
             .map(|name| Ok(Expr::Column(key_column(table.schema(), name)?)))
@@ -72,9 +70,8 @@ impl DesignNode {
         let mut fields: Vec<(Option<TableReference>, Arc<Field>)> =
             input.schema().iter().map(|(qualifier, field)| (qualifier.cloned(), Arc::clone(field))).collect();
         fields.push((None, Arc::new(Field::new(REGRESSOR_COLUMN, DataType::Utf8, false))));
-        fields.push((None, Arc::new(Field::new(SERIES_COLUMN, series_type(designs.volumes), false))));
-        let metadata = HashMap::from([(DESIGN_METADATA_KEY.to_owned(), identity.clone())]);
-        let schema = DFSchema::new_with_metadata(fields, metadata)
+        fields.push((None, Arc::new(Field::new(SERIES_COLUMN, designs.series_type(), false))));
+        let schema = DFSchema::new_with_metadata(fields, designs.metadata()?)
             .map_err(|e| voxelflow_stage::Error::Data { what: DESIGN.into(), reason: e.to_string() })?;
         Ok(Self { input, designs, identity, schema: Arc::new(schema) })
     }

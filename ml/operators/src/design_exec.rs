@@ -1,12 +1,14 @@
 //! Designs as they are made: keys of runs in, their regressors out.
 
-use crate::design::{DESIGN_METADATA_KEY, REGRESSOR_COLUMN, RUN_COLUMNS};
+use crate::SessionStores;
+use crate::design::{REGRESSOR_COLUMN, RUN_COLUMNS};
 use crate::design_runs::{RunDesign, RunDesigns};
-use crate::{SessionStores, series_column::series_type};
 use arrow::{
     array::{
-        Array, ArrayRef, AsArray, FixedSizeListArray, Float32Array, RecordBatch, StringArray, UInt32Array,
+        Array, ArrayRef, AsArray, FixedSizeListArray, Float32Array, ListArray, RecordBatch, StringArray,
+        UInt32Array,
     },
+    buffer::OffsetBuffer,
     compute::{cast, take},
     datatypes::{DataType, Field, Schema, SchemaRef},
 };
@@ -24,7 +26,7 @@ use datafusion::{
     },
 };
 use futures::TryStreamExt;
-use std::{collections::HashMap, fmt, sync::Arc};
+use std::{fmt, sync::Arc};
 use voxelflow_dataset::{
     LedgerNode, LedgerNotes, NodeCodec, PartitionWise,
     node_codec::{one_input, read_settings, write_settings},
@@ -58,10 +60,10 @@ impl DesignExec {
         }
         let mut fields: Vec<Arc<Field>> = keys.fields().iter().cloned().collect();
         fields.push(Arc::new(Field::new(REGRESSOR_COLUMN, DataType::Utf8, false)));
-        fields.push(Arc::new(Field::new(SERIES_COLUMN, series_type(designs.volumes), false)));
-        let metadata = HashMap::from([(DESIGN_METADATA_KEY.to_owned(), designs.identity()?)]);
+        fields.push(Arc::new(Field::new(SERIES_COLUMN, designs.series_type(), false)));
+        let schema = Schema::new_with_metadata(fields, designs.metadata()?);
         let properties = PlanProperties::new(
-            EquivalenceProperties::new(Arc::new(Schema::new_with_metadata(fields, metadata))),
+            EquivalenceProperties::new(Arc::new(schema)),
             Partitioning::UnknownPartitioning(input.output_partitioning().partition_count()),
             input.pipeline_behavior(),
             input.boundedness(),
@@ -115,13 +117,20 @@ fn regressors(
     let names: StringArray = found.iter().flat_map(|run| &run.design.names).map(Some).collect();
     let values = found.iter().flat_map(|run| run.design.columns.iter().flatten()).map(|x| *x as f32);
     let values: Float32Array = values.collect::<Vec<f32>>().into();
-    let DataType::FixedSizeList(item, volumes) = series_type(designs.volumes) else {
-        return internal_err!("series are lists of one length");
+    let series: ArrayRef = match designs.series_type() {
+        DataType::FixedSizeList(item, volumes) => {
+            Arc::new(FixedSizeListArray::try_new(item, volumes, Arc::new(values), None)?)
+        }
+        DataType::List(item) => {
+            let lengths = found.iter().flat_map(|run| run.design.columns.iter().map(Vec::len));
+            Arc::new(ListArray::try_new(item, OffsetBuffer::from_lengths(lengths), Arc::new(values), None)?)
+        }
+        other => return internal_err!("series are lists, not {other}"),
     };
     let mut columns: Vec<ArrayRef> =
         keys.columns().iter().map(|column| take(column, &rows, None)).collect::<Result<_, _>>()?;
     columns.push(Arc::new(names));
-    columns.push(Arc::new(FixedSizeListArray::try_new(item, volumes, Arc::new(values), None)?));
+    columns.push(series);
     Ok((RecordBatch::try_new(Arc::clone(schema), columns)?, found))
 }
 

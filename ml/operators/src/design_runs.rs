@@ -1,12 +1,13 @@
 //! Runs whose events become designs: which moments their volumes stand for, their events, their regressors.
 
 use crate::events_reader::read_events;
-use crate::{Error, Result, SessionStores};
+use crate::{DESIGN_METADATA_KEY, Error, Result, SessionStores, series_column::series_type};
+use arrow::datatypes::DataType;
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use voxelflow_dataset::{Finding, Ledger, LedgerEntry, Level};
 use voxelflow_signal::design::{Design, DesignSettings, Event, FrameTimes};
-use voxelflow_stage::{EventFiles, RunEvent, RunFiles};
+use voxelflow_stage::{EventFiles, RunEvent, RunFiles, RunLengths};
 
 /// Whether the `StartTime` of a run's sidecar is used.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -52,8 +53,11 @@ pub struct DesignOptions {
 pub(crate) struct RunDesigns {
     pub runs: Vec<RunFiles>,
     pub options: DesignOptions,
-    /// Points of the series.
-    pub volumes: usize,
+    /// Points of the series, or of the longest.
+    volumes: usize,
+    /// How long each run is, where they are of several lengths.
+    #[serde(default)]
+    lengths: Option<RunLengths>,
     /// Seconds, as bits: one that was read from a header may have more digits than JSON keeps.
     t_r: u64,
 }
@@ -70,7 +74,7 @@ impl RunDesigns {
     pub fn try_new(
         runs: Vec<RunFiles>,
         options: DesignOptions,
-        volumes: usize,
+        (volumes, lengths): (usize, Option<RunLengths>),
         t_r: Option<f64>,
     ) -> Result<Self> {
         let setting = |setting, reason: String| voxelflow_signal::Error::Setting { setting, reason };
@@ -94,7 +98,7 @@ impl RunDesigns {
             });
         }
         let t_r_bits = t_r.to_bits();
-        let designs = Self { runs, options, volumes, t_r: t_r_bits };
+        let designs = Self { runs, options, volumes, lengths, t_r: t_r_bits };
         // What is wrong with the settings is wrong for every run.
         Design::try_new(&FrameTimes::try_new(volumes, t_r, 0.0)?, &[], &[], &designs.options.settings)?;
         Ok(designs)
@@ -104,6 +108,26 @@ impl RunDesigns {
     pub fn identity(&self) -> Result<String> {
         serde_json::to_string(&self.options)
             .map_err(|e| voxelflow_stage::Error::Data { what: "design".into(), reason: e.to_string() }.into())
+    }
+
+    /// The type of the regressors: lists of several lengths, where runs are.
+    pub fn series_type(&self) -> DataType {
+        match (series_type(self.volumes), &self.lengths) {
+            (DataType::FixedSizeList(item, _), Some(_)) => DataType::List(item),
+            (one_length, _) => one_length,
+        }
+    }
+
+    /// Metadata of a table of the designs: how they were made, and how long runs are.
+    ///
+    /// # Errors
+    /// Never: names and numbers can be written.
+    pub fn metadata(&self) -> Result<HashMap<String, String>> {
+        let mut metadata = HashMap::from([(DESIGN_METADATA_KEY.to_owned(), self.identity()?)]);
+        if let Some(lengths) = &self.lengths {
+            metadata.extend(lengths.to_metadata()?);
+        }
+        Ok(metadata)
     }
 
     /// The design of the run with these keys.
@@ -127,7 +151,8 @@ impl RunDesigns {
             ),
             source => Error::RunSignal { run: run.label(), keys: Box::new(run.keys.clone()), source },
         };
-        let times = FrameTimes::try_new(self.volumes, t_r, start_time).map_err(signal)?;
+        let own = self.lengths.as_ref().and_then(|lengths| lengths.of_run(keys));
+        let times = FrameTimes::try_new(own.unwrap_or(self.volumes), t_r, start_time).map_err(signal)?;
         let design = Design::try_new(&times, &events, &[], &self.options.settings).map_err(signal)?;
         let ledger = ledger(&design, &found, run);
         Ok(RunDesign { design, ledger })
@@ -257,7 +282,7 @@ mod tests {
 
     #[test]
     fn what_is_wrong_for_every_run_is_found_before_one_is_read() {
-        let of = |options| RunDesigns::try_new(vec![run(None)], options, 40, None).unwrap_err();
+        let of = |options| RunDesigns::try_new(vec![run(None)], options, (40, None), None).unwrap_err();
         assert_eq!(of(DesignOptions::default()).option(), Some("t_r"));
         let known = DesignOptions { t_r: Some(2.0), ..DesignOptions::default() };
         assert_eq!(
@@ -266,7 +291,7 @@ mod tests {
         );
         let settings = DesignSettings { high_pass: 0.3, ..DesignSettings::default() };
         assert_eq!(of(DesignOptions { settings, ..known.clone() }).option(), Some("high_pass"));
-        let e = RunDesigns::try_new(vec![], known, 40, None).unwrap_err();
+        let e = RunDesigns::try_new(vec![], known, (40, None), None).unwrap_err();
         assert!(e.is_input() && e.to_string().contains("STORED AS BIDS"), "{e}");
     }
 }

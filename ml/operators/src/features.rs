@@ -1,7 +1,8 @@
 //! Features of runs, from either kind of table that a lab has.
 //!
 //! ```text
-//!   a design     subject … run, regressor, series [T]     a row a run and regressor, as FROM design(…) gives it
+//!   a design     subject … run, regressor, series [T]     a row a run and regressor, as FROM design(…) gives it; T may be
+//!                                                         another one in another run
 //!   samples      (subject … run), tr, a, b, c [20], …     a row a run and repetition time, from 0; every other column of
 //!                                                         numbers, or of lists of numbers, is a feature
 //! ```
@@ -11,7 +12,7 @@
 use crate::{
     Error, Result,
     design::{REGRESSOR_COLUMN, RUN_COLUMNS},
-    series_column::{SeriesColumn, series_of, values_of},
+    series_column::{SeriesColumn, padded, series_of, values_of},
 };
 use arrow::{
     array::{Array, ArrayRef, AsArray, RecordBatch},
@@ -90,7 +91,11 @@ impl FeatureTable {
         let stimulus =
             schema.column_with_name(STIMULUS).is_some_and(|(_, field)| field.data_type().is_string());
         if has(REGRESSOR_COLUMN) {
-            return Ok(Self { keys, stimulus, form: Form::Design(SeriesColumn::find(FEATURES, schema)?) });
+            return Ok(Self {
+                keys,
+                stimulus,
+                form: Form::Design(SeriesColumn::find_of_runs(FEATURES, schema)?),
+            });
         }
         let columns = || schema.fields().iter().map(|f| format!("{} {}", f.name(), f.data_type())).collect();
         let column = |name, needed, found: &str| Error::Column {
@@ -142,11 +147,11 @@ impl FeatureTable {
         Some(all)
     }
 
-    /// Samples of every run of a design.
+    /// Samples of every run of a design, where they are of one length.
     pub fn time_points(&self) -> Option<usize> {
         match &self.form {
-            Form::Design(series) => Some(series.time_points),
-            Form::Samples(_) => None,
+            Form::Design(series) if series.lengths.is_none() => Some(series.time_points),
+            Form::Design(_) | Form::Samples(_) => None,
         }
     }
 
@@ -181,8 +186,11 @@ impl FeatureTable {
             let (keys, stimuli) = (self.keys_of(batch)?, self.stimuli_of(batch)?);
             let names = column(batch, REGRESSOR_COLUMN, &DataType::Utf8)?;
             let lists = batch.column_by_name(&series.name).ok_or_else(|| refused("lost its series"))?;
-            let lists = series_of(lists, series.time_points).map_err(|e| refused(e.to_string()))?;
-            for (row, values) in values_of(&lists).chunks_exact(series.time_points).enumerate() {
+            let padded = padded(lists, series.time_points).map_err(|e| refused(e.to_string()))?;
+            let (lists, lengths) = padded;
+            let all = values_of(&lists).chunks_exact(series.time_points).zip(&lengths);
+            for (row, (values, length)) in all.enumerate() {
+                let values = &values[..*length as usize];
                 let number = runs.number(key_of(&keys, row));
                 runs.sees(number, text_of(stimuli.as_ref(), row))?;
                 columns.resize_with(runs.keys.len(), Vec::new);
@@ -209,9 +217,13 @@ impl FeatureTable {
                     names.join(", ")
                 )));
             };
+            let samples = ordered.first().map_or(0, |values| values.len());
+            if ordered.iter().any(|values| values.len() != samples) {
+                return Err(refused(format!("regressors of {} are of several lengths", run_name(&key))));
+            }
             let sample = |t: usize| ordered.iter().map(move |values| values[t]);
-            let values = (0..series.time_points).flat_map(sample).collect();
-            found.push(FeatureRun { key, stimulus: stimulus.flatten(), samples: series.time_points, values });
+            let values = (0..samples).flat_map(sample).collect();
+            found.push(FeatureRun { key, stimulus: stimulus.flatten(), samples, values });
         }
         Ok(Features { keys: self.keys, names, runs: found })
     }

@@ -20,6 +20,7 @@ mod clean_batch;
 mod clean_confounds;
 mod clean_exec;
 mod clean_ledger;
+mod clean_lists;
 mod concatenate;
 mod confound_options;
 mod confounds_memory;

@@ -1,21 +1,25 @@
-//! The column that stages read: series of one length, whatever list type holds them.
+//! The column that stages read: series, whatever list type holds them. Those that learn from series alone need them of one
+//! length; runs that features explain may be of several, where the schema says how long each is.
 
 use crate::{Error, Result};
 use arrow::{
-    array::{Array, ArrayRef, AsArray, FixedSizeListArray},
+    array::{Array, ArrayRef, AsArray, FixedSizeListArray, Float32Array},
     compute::cast,
-    datatypes::{DataType, Field, FieldRef, Schema},
+    datatypes::{DataType, Field, FieldRef, Float32Type, Schema},
+    error::ArrowError,
 };
 use std::sync::Arc;
-use voxelflow_stage::SERIES_COLUMN;
+use voxelflow_stage::{RunLengths, SERIES_COLUMN};
 
 /// A list column and the length of its lists.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SeriesColumn {
     /// Its name.
     pub name: String,
-    /// Points of every series.
+    /// Points of every series, or of the longest.
     pub time_points: usize,
+    /// How long each run is, where they are of several lengths.
+    pub lengths: Option<RunLengths>,
 }
 
 impl SeriesColumn {
@@ -24,6 +28,18 @@ impl SeriesColumn {
     /// # Errors
     /// [`Error::Column`] where there is neither, or its lists are not of one length.
     pub fn find(operator: &'static str, schema: &Schema) -> Result<Self> {
+        Self::with_lengths(operator, schema, None)
+    }
+
+    /// The same column, which may also hold lists of several lengths, where the schema says how long each run is.
+    ///
+    /// # Errors
+    /// [`Error::Column`] where there is neither, or the schema does not say it.
+    pub fn find_of_runs(operator: &'static str, schema: &Schema) -> Result<Self> {
+        Self::with_lengths(operator, schema, RunLengths::of(schema)?)
+    }
+
+    fn with_lengths(operator: &'static str, schema: &Schema, lengths: Option<RunLengths>) -> Result<Self> {
         let lists: Vec<&FieldRef> = schema.fields().iter().filter(|f| is_list(f.data_type())).collect();
         let named = schema.fields().iter().find(|f| f.name() == SERIES_COLUMN);
         let wrong = |found: String| Error::Column {
@@ -45,14 +61,25 @@ impl SeriesColumn {
                 )));
             }
         };
-        match series_length(field.data_type()) {
-            Some(time_points) => Ok(Self { name: field.name().clone(), time_points }),
-            None if is_list(field.data_type()) => {
-                Err(wrong("which holds lists of several lengths: take runs of equal length together".into()))
+        let name = field.name().clone();
+        match (series_length(field.data_type()), lengths) {
+            (Some(time_points), _) => Ok(Self { name, time_points, lengths: None }),
+            (None, Some(lengths)) if is_ragged(field.data_type()) => {
+                Ok(Self { name, time_points: lengths.longest(), lengths: Some(lengths) })
             }
-            None => Err(wrong(format!("which is {}", field.data_type()))),
+            (None, _) if is_list(field.data_type()) => Err(wrong(
+                "which holds lists of several lengths: take runs of one length T, with arrow_cast(series, \
+                 'FixedSizeList(T, Float32)')"
+                    .into(),
+            )),
+            (None, _) => Err(wrong(format!("which is {}", field.data_type()))),
         }
     }
+}
+
+/// `List<number>`.
+pub(crate) fn is_ragged(data_type: &DataType) -> bool {
+    matches!(data_type, DataType::List(item) if item.data_type().is_numeric())
 }
 
 /// Length of the lists of `FixedSizeList<number, T>`.
@@ -79,24 +106,57 @@ fn is_list(data_type: &DataType) -> bool {
 ///
 /// # Errors
 /// Lists of another length or of something else than numbers.
-pub(crate) fn series_of(
-    array: &ArrayRef,
-    length: usize,
-) -> Result<FixedSizeListArray, arrow::error::ArrowError> {
+pub(crate) fn series_of(array: &ArrayRef, length: usize) -> Result<FixedSizeListArray, ArrowError> {
     let wanted = series_type(length);
     let lists = if array.data_type() == &wanted { Arc::clone(array) } else { cast(array, &wanted)? };
     Ok(lists.as_fixed_size_list().clone())
 }
 
+/// The same of lists that may be shorter, NaN behind them, and the length of each; 0 of one that is null.
+///
+/// # Errors
+/// Lists that are longer, or of something else than numbers.
+pub(crate) fn padded(array: &ArrayRef, length: usize) -> Result<(FixedSizeListArray, Vec<u32>), ArrowError> {
+    let Some(lists) = array.as_list_opt::<i32>() else {
+        let lists = series_of(array, length)?;
+        let lengths = vec![length as u32; lists.len()];
+        return Ok((lists, lengths));
+    };
+    let all = cast(lists.values(), &DataType::Float32)?;
+    let all = all.as_primitive::<Float32Type>();
+    let mut values = vec![f32::NAN; lists.len() * length];
+    let mut lengths = Vec::with_capacity(lists.len());
+    for (row, into) in values.chunks_exact_mut(length.max(1)).enumerate() {
+        let [from, to] = [row, row + 1].map(|at| lists.value_offsets()[at] as usize);
+        if lists.is_null(row) {
+            lengths.push(0);
+            continue;
+        }
+        if to - from > length {
+            let reason = format!("a list has {} numbers, the longest run {length}", to - from);
+            return Err(ArrowError::ComputeError(reason));
+        }
+        let own = into.iter_mut().zip(from..to).filter(|(_, at)| all.is_valid(*at));
+        own.for_each(|(into, at)| *into = all.value(at));
+        lengths.push((to - from) as u32);
+    }
+    let DataType::FixedSizeList(item, points) = series_type(length) else {
+        return Err(ArrowError::ComputeError("series are lists of one length".into()));
+    };
+    let values = Arc::new(Float32Array::from(values));
+    Ok((FixedSizeListArray::try_new(item, points, values, lists.nulls().cloned())?, lengths))
+}
+
 /// The values below the lists, `[rows, length]` row-major.
 pub(crate) fn values_of(lists: &FixedSizeListArray) -> &[f32] {
-    lists.values().as_primitive::<arrow::datatypes::Float32Type>().values()
+    lists.values().as_primitive::<Float32Type>().values()
 }
 
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, clippy::expect_used)]
     use super::*;
+    use arrow::array::ListArray;
 
     fn find(fields: Vec<Field>) -> Result<SeriesColumn> {
         SeriesColumn::find("TRAIN", &Schema::new(fields))
@@ -121,5 +181,36 @@ mod tests {
         assert!(text(vec![Field::new("series", lists.clone(), false)]).contains("several lengths"));
         let two = vec![Field::new("a", lists.clone(), false), Field::new("b", lists, false)];
         assert!(text(two).contains("several lists, a, b"));
+    }
+
+    #[test]
+    fn runs_may_be_of_several_lengths_where_the_schema_says_how_long_each_is() {
+        let run = |name: &str| [None, None, None, Some(name.to_owned())];
+        let lengths = RunLengths::of_runs([(run("1"), 3), (run("2"), 2)]).unwrap().unwrap();
+        let lists = DataType::new_list(DataType::Float64, true);
+        let schema = Schema::new(vec![Field::new("series", lists, true)]);
+        assert!(SeriesColumn::find_of_runs("TRAIN", &schema).is_err());
+        let schema = schema.with_metadata(lengths.to_metadata().unwrap());
+        let found = SeriesColumn::find_of_runs("TRAIN", &schema).unwrap();
+        assert_eq!((found.time_points, found.lengths), (3, Some(lengths)));
+        assert!(SeriesColumn::find("TRAIN", &schema).is_err());
+    }
+
+    #[test]
+    fn shorter_lists_are_filled_up() {
+        let rows = [Some(vec![Some(1.0), None, Some(3.0)]), None, Some(vec![Some(4.0), Some(5.0)])];
+        let lists: ArrayRef =
+            Arc::new(ListArray::from_iter_primitive::<arrow::datatypes::Float64Type, _, _>(rows));
+        let (found, lengths) = padded(&lists, 3).unwrap();
+        assert_eq!(lengths, [3, 0, 2]);
+        assert!(found.is_null(1) && found.null_count() == 1);
+        let nan = f32::NAN;
+        let expected = [1.0, nan, 3.0, nan, nan, nan, 4.0, 5.0, nan];
+        assert!(values_of(&found).iter().zip(&expected).all(|(a, b)| a == b || a.is_nan() && b.is_nan()));
+        // A part of an array keeps the values of the whole.
+        assert_eq!(padded(&lists.slice(2, 1), 3).unwrap().1, [2]);
+        assert!(padded(&lists, 2).unwrap_err().to_string().contains("3 numbers"));
+        let even: ArrayRef = Arc::new(padded(&lists, 3).unwrap().0);
+        assert_eq!(padded(&even, 3).unwrap().1, [3; 3]);
     }
 }

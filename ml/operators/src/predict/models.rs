@@ -62,18 +62,16 @@ pub(crate) fn plan_declared_predict(
     let options = parse_options::<PredictOptions>(PREDICT, &options).map_err(Error::from)?;
     let trained = request.train.schema().as_arrow();
     let run_samples = match Segments::of(trained).map_err(Error::from)? {
-        Some(segments) => segments.time_points,
-        None => SeriesColumn::find(PREDICT, trained)?.time_points,
+        Some(segments) => Some(segments.time_points),
+        None => {
+            let SeriesColumn { time_points, lengths, .. } = SeriesColumn::find_of_runs(PREDICT, trained)?;
+            lengths.is_none().then_some(time_points)
+        }
     };
     let features = request.features.as_ref().map(|plan| plan.schema().as_arrow());
     let features = features.and_then(|columns| FeatureTable::find(columns).ok()?.names(columns));
-    let known = Known {
-        model: &model,
-        version: String::new(),
-        targets,
-        features: features.as_deref(),
-        run_samples: Some(run_samples),
-    };
+    let known =
+        Known { model: &model, version: String::new(), targets, features: features.as_deref(), run_samples };
     let node = Arc::new(PredictNode::try_new(input, known, options.time_points)?);
     Ok(LogicalPlan::Extension(Extension { node }))
 }

@@ -222,10 +222,13 @@ impl TrainJob {
         let TrainOptions { settings, subject_overlap, gang } = parse_options(TRAIN, &settings)?;
         settings.validate()?;
         gang.check(&settings)?;
-        let column = SeriesColumn::find(TRAIN, request.train.schema().as_arrow())?;
+        // Runs that features explain may be of several lengths.
+        let explains = estimator.explains();
+        let find = if explains { SeriesColumn::find_of_runs } else { SeriesColumn::find };
+        let column = find(TRAIN, request.train.schema().as_arrow())?;
         if let Some(validation) = &request.validation {
-            let found = SeriesColumn::find("VALIDATE ON", validation.schema().as_arrow())?;
-            if found.time_points != column.time_points {
+            let found = find("VALIDATE ON", validation.schema().as_arrow())?;
+            if found.time_points != column.time_points && !explains {
                 return Err(Error::ValidationLength {
                     found: found.time_points,
                     expected: column.time_points,

@@ -68,6 +68,10 @@ struct Row {
 #[derive(Debug, Default)]
 pub(super) struct Rows {
     origins: Vec<Origin>,
+    /// Of each origin the points of its series; 0 until one is met that is not null.
+    points: Vec<u32>,
+    /// An origin whose series are of two lengths, and these.
+    uneven: Option<(Origin, [u32; 2])>,
     numbers: HashMap<Origin, u32>,
     rows: Vec<Row>,
     /// Numbers of the parts.
@@ -92,6 +96,8 @@ pub(super) struct Spooled<'a> {
     pub parts: &'a [u64],
     /// Numbers in the parts.
     pub rows: &'a [u32],
+    /// Points of the series; 0 of one that is null.
+    pub points: &'a [u32],
     /// Digests of the values.
     pub digests: &'a [u64],
 }
@@ -105,6 +111,10 @@ pub(super) struct InOrder {
     pub parts: Vec<u64>,
     /// The distinct origins, sorted.
     pub origins: Vec<Origin>,
+    /// Points of the series of each.
+    pub points: Vec<u32>,
+    /// An origin whose series are of two lengths, and these.
+    pub uneven: Option<(Origin, [u32; 2])>,
     /// Every series, sorted; none where rows have no voxels, for then nothing tells that two are the same.
     pub known: Vec<Known>,
     /// blake3 of the rows' digests.
@@ -167,14 +177,16 @@ impl Rows {
         self.without_voxels |= keys.voxels.is_none();
         // Neighbours mostly come from one run and one part: only a change costs a look-up.
         let mut current: Option<u32> = None;
-        let each = spooled.parts.iter().zip(spooled.rows).zip(spooled.digests).enumerate();
-        for (i, ((part, row), digest)) in each {
+        let rows = spooled.rows.iter().zip(spooled.points);
+        let each = spooled.parts.iter().zip(rows).zip(spooled.digests).enumerate();
+        for (i, ((part, (row, points)), digest)) in each {
             let same = current.filter(|number| keys.is(i, &self.origins[*number as usize]));
             let origin = match same {
                 Some(number) => number,
                 None => self.number(keys.origin(i)),
             };
             current = Some(origin);
+            self.meets(origin as usize, *points);
             let part = self.part(*part);
             let voxel = keys.voxel(i).unwrap_or(0);
             self.rows.push(Row { origin, voxel, part, row: *row, digest: *digest });
@@ -186,8 +198,22 @@ impl Rows {
         let number = *self.numbers.entry(origin.clone()).or_insert(next);
         if number == next {
             self.origins.push(origin);
+            self.points.push(0);
         }
         number
+    }
+
+    /// A series of the origin `number` has so many points.
+    fn meets(&mut self, number: usize, points: u32) {
+        let known = &mut self.points[number];
+        match (*known, points) {
+            (_, 0) => {}
+            (0, _) => *known = points,
+            (before, _) if before == points => {}
+            (before, _) => {
+                self.uneven.get_or_insert_with(|| (self.origins[number].clone(), [before, points]));
+            }
+        }
     }
 
     fn part(&mut self, number: u64) -> u32 {
@@ -202,12 +228,16 @@ impl Rows {
         let mut origins: Vec<Origin> = partitions.iter().flat_map(|p| p.origins.iter().cloned()).collect();
         origins.sort_unstable();
         origins.dedup();
+        let mut all = Self { points: vec![0; origins.len()], origins, ..Self::default() };
         let mut rows = Vec::with_capacity(partitions.iter().map(|p| p.rows.len()).sum());
         let mut parts = Vec::new();
         let without_voxels = partitions.iter().any(|p| p.without_voxels);
-        for Self { origins: own, rows: of_partition, parts: of_its_own, .. } in partitions {
+        for partition in partitions {
+            let Self { origins: own, points, uneven, rows: of_partition, parts: of_its_own, .. } = partition;
             let order: Vec<u32> =
-                own.iter().map(|o| origins.partition_point(|known| known < o) as u32).collect();
+                own.iter().map(|o| all.origins.partition_point(|known| known < o) as u32).collect();
+            order.iter().zip(points).for_each(|(number, points)| all.meets(*number as usize, points));
+            all.uneven = all.uneven.take().or(uneven);
             let before = parts.len() as u32;
             parts.extend(of_its_own);
             rows.extend(of_partition.into_iter().map(|row| Row {
@@ -227,7 +257,9 @@ impl Rows {
             hasher.update(&row.digest.to_le_bytes());
             [row.part, row.row]
         });
-        InOrder { places: places.collect(), parts, origins, known, hash: hasher.finalize() }
+        let Self { origins, points, uneven, .. } = all;
+        let (places, hash) = (places.collect(), hasher.finalize());
+        InOrder { places, parts, origins, points, uneven, known, hash }
     }
 }
 
@@ -257,10 +289,29 @@ mod tests {
     fn spooled(keys: &Keys, range: std::ops::Range<u64>, part: u64) -> Rows {
         let n = (range.end - range.start) as usize;
         let (parts, rows): (Vec<u64>, Vec<u32>) = (vec![part; n], (0..n as u32).collect());
+        let points = vec![20; n];
         let digests: Vec<u64> = range.collect();
         let mut all = Rows::default();
-        all.extend(keys, Spooled { parts: &parts, rows: &rows, digests: &digests });
+        all.extend(keys, Spooled { parts: &parts, rows: &rows, points: &points, digests: &digests });
         all
+    }
+
+    #[test]
+    fn series_of_a_run_are_of_one_length() {
+        let keys = Keys::of(&batch(&[Some("a"), Some("b"), Some("a"), Some("b")], &[1, 1, 2, 2])).unwrap();
+        let of = |points: [u32; 4]| {
+            let mut all = Rows::default();
+            let rows = Spooled { parts: &[0; 4], rows: &[0, 1, 2, 3], points: &points, digests: &[0; 4] };
+            all.extend(&keys, rows);
+            all
+        };
+        // A series that is null is of any length.
+        let both = Rows::in_order(vec![of([20, 30, 20, 0]), of([0, 30, 20, 30])]);
+        assert_eq!((both.points, both.uneven), (vec![20, 30], None));
+        let b = |found: Option<(Origin, [u32; 2])>| found.map(|(o, both)| (o.to_string(), both)).unwrap();
+        assert_eq!(b(Rows::in_order(vec![of([20, 30, 20, 31])]).uneven), ("subject b".into(), [30, 31]));
+        let apart = Rows::in_order(vec![of([20, 30, 20, 30]), of([21, 30, 21, 30])]);
+        assert_eq!(b(apart.uneven), ("subject a".into(), [20, 21]));
     }
 
     #[test]

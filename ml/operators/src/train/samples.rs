@@ -34,6 +34,8 @@ pub(super) struct Gathered {
 /// The rows of one run of a group.
 struct RunRows<'a> {
     origin: &'a Origin,
+    /// Points of the series.
+    points: usize,
     first: usize,
     rows: &'a [Known],
 }
@@ -49,10 +51,13 @@ pub(super) fn gather(spool: &Spool, segments: Option<&Segments>, features: &Feat
     let mut groups: Vec<(TargetGroup, Vec<RunRows<'_>>)> = Vec::new();
     let mut first = 0;
     for rows in spool.known.chunk_by(|a, b| a.origin == b.origin) {
-        let Some(origin) = rows.first().and_then(|row| spool.origins.get(row.origin as usize)) else {
+        let Some((origin, points)) = rows.first().and_then(|row| {
+            let number = row.origin as usize;
+            Some((spool.origins.get(number)?, *spool.points.get(number)?))
+        }) else {
             continue;
         };
-        let run = RunRows { origin, first, rows };
+        let run = RunRows { origin, points, first, rows };
         first += rows.len();
         let (subject, space) = (origin.key()[0].clone(), origin.space().map(str::to_owned));
         match groups.iter_mut().find(|(group, _)| group.subject == subject && group.space == space) {
@@ -84,7 +89,7 @@ pub(super) fn gather(spool: &Spool, segments: Option<&Segments>, features: &Feat
                 Some(label) => format!("{}, run {label}", run_name(&key)),
                 None => run_name(&key),
             };
-            let points = piece.as_ref().map_or(spool.place.time_points, |(_, range)| range.len());
+            let points = piece.as_ref().map_or(run.points, |(_, range)| range.len());
             let found = features.runs.get(number).map_or(0, |run| run.samples);
             if found != points {
                 return Err(refused(format!(
@@ -142,7 +147,17 @@ fn same_runs(lead: &[RunRows<'_>], runs: &[RunRows<'_>]) -> Result<()> {
     let lacking = |of: &[RunRows<'_>], by: &[RunRows<'_>]| {
         of.iter().find(|run| !by.iter().any(|other| beside(&name(run), &name(other)))).map(name)
     };
-    let Some(run) = lacking(lead, runs).or_else(|| lacking(runs, lead)) else { return Ok(()) };
+    let Some(run) = lacking(lead, runs).or_else(|| lacking(runs, lead)) else {
+        let other = lead.iter().zip(runs).find(|(a, b)| a.points != b.points);
+        return other.map_or(Ok(()), |(a, b)| {
+            let (first, second) = (run_name(&a.origin.key()), run_name(&b.origin.key()));
+            Err(refused(format!(
+                "{first} has series of {} points, {second} of {}: a model is of targets with the same samples; train a \
+                 model for each subject, with WHERE subject = '…'",
+                a.points, b.points
+            )))
+        });
+    };
     Err(refused(format!(
         "{} has no counterpart in another subject or space: a model is of targets with the same samples; train a model \
          for each subject, with WHERE subject = '…'",

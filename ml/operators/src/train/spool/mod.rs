@@ -21,7 +21,7 @@ pub(super) use reader::SpoolReader;
 pub(super) use storage::{SpoolFolder, unique};
 
 use super::row_order::{Keys, Known, Origin, Rows, Spooled};
-use crate::series_column::SeriesColumn;
+use crate::{Error, series_column::SeriesColumn};
 use arrow::{
     array::{AsArray, RecordBatch},
     datatypes::{Float64Type, UInt32Type, UInt64Type},
@@ -40,6 +40,7 @@ use std::{collections::BTreeSet, sync::Arc};
 use storage::Storage;
 use tokio::sync::Semaphore;
 use voxelflow_dataset::{Ledger, Runner};
+use voxelflow_stage::Error as StageError;
 
 /// Rows whose order is written at once.
 const ORDER_PIECE: usize = 64 << 10;
@@ -55,7 +56,7 @@ pub(super) struct SpoolPlace {
     order: String,
     /// Number of rows.
     pub rows: usize,
-    /// Points of every series.
+    /// Points of every series, or of the longest.
     pub time_points: usize,
 }
 
@@ -66,12 +67,16 @@ pub(super) struct Spool {
     pub place: SpoolPlace,
     /// Where rows are from, sorted.
     pub origins: Vec<Origin>,
+    /// Points of the series of each.
+    pub points: Vec<usize>,
     /// The rows in their order, where they have voxels.
     pub known: Vec<Known>,
     /// blake3 of the rows' digests, in their order.
     pub hash: blake3::Hash,
     sum: f64,
     squares: f64,
+    /// Values that are summed: those of series that are finite.
+    summed: u64,
     /// What the input had for the data-quality ledger.
     pub ledger: Ledger,
 }
@@ -88,7 +93,7 @@ impl Spool {
         folder: &SpoolFolder,
         context: &Arc<TaskContext>,
     ) -> Result<Self> {
-        let SeriesColumn { name, time_points } = SeriesColumn::find(operator, &input.schema())?;
+        let SeriesColumn { name, time_points, .. } = SeriesColumn::find_of_runs(operator, &input.schema())?;
         let spooling =
             Spooling { folder: folder.location().to_owned(), column: name, time_points, not_finite };
         let plan = Arc::new(SpoolPartsExec::try_new(spooling, Arc::clone(input))?);
@@ -96,8 +101,14 @@ impl Spool {
         let gathered = gather(run.streams, context.session_config().target_partitions()).await;
         let gathered = gathered.map_err(own_cause)?;
         let ledger = run.counts.gather().await?;
-        let (sum, squares) = (gathered.sum.value(), gathered.squares.value());
+        let (sum, squares, summed) = (gathered.sum.value(), gathered.squares.value(), gathered.summed);
         let ordered = Rows::in_order(gathered.partitions);
+        if let Some((origin, [a, b])) = ordered.uneven {
+            let named = Some(origin.to_string()).filter(|name| !name.is_empty());
+            let of = named.unwrap_or_else(|| "rows without keys".into());
+            let reason = format!("series of {of} are of {a} and of {b} points: a run has one length");
+            return Err(Error::from(StageError::Data { what: operator.into(), reason }).into());
+        }
         let place = SpoolPlace {
             folder: folder.location().to_owned(),
             parts: ordered.parts.into_iter().map(part_file).collect(),
@@ -107,7 +118,8 @@ impl Spool {
         };
         write_order(&place, &ordered.places, context).await?;
         let (origins, known, hash) = (ordered.origins, ordered.known, ordered.hash);
-        Ok(Self { place, origins, known, hash, sum, squares, ledger })
+        let points = ordered.points.into_iter().map(|points| points as usize).collect();
+        Ok(Self { place, origins, points, known, hash, sum, squares, summed, ledger })
     }
 
     /// Number of rows.
@@ -142,9 +154,9 @@ impl Spool {
         self.origins.binary_search(origin).ok().map(|number| number as u32)
     }
 
-    /// Mean and standard deviation of all values.
+    /// Mean and standard deviation of all values of series that are finite.
     pub fn moments(&self) -> (f64, f64) {
-        let n = (self.rows() * self.place.time_points).max(1) as f64;
+        let n = self.summed.max(1) as f64;
         let mean = self.sum / n;
         (mean, (self.squares / n - mean * mean).max(0.0).sqrt())
     }
@@ -168,6 +180,7 @@ struct Gathered {
     partitions: Vec<Rows>,
     sum: ExactSum,
     squares: ExactSum,
+    summed: u64,
 }
 
 async fn gather(streams: Vec<SendableRecordBatchStream>, at_once: usize) -> Result<Gathered> {
@@ -183,10 +196,11 @@ async fn gather(streams: Vec<SendableRecordBatchStream>, at_once: usize) -> Resu
     let mut done = Vec::new();
     let mut gathered = Gathered::default();
     while let Some(partition) = tasks.join_next().await {
-        let (partition, (rows, [sum, squares])) =
+        let (partition, (rows, [sum, squares], summed)) =
             partition.map_err(|e| DataFusionError::ExecutionJoin(Box::new(e)))??;
         gathered.sum.merge(&sum);
         gathered.squares.merge(&squares);
+        gathered.summed += summed;
         done.push((partition, rows));
     }
     done.sort_unstable_by_key(|(partition, _)| *partition);
@@ -194,19 +208,21 @@ async fn gather(streams: Vec<SendableRecordBatchStream>, at_once: usize) -> Resu
     Ok(gathered)
 }
 
-async fn gather_partition(mut batches: SendableRecordBatchStream) -> Result<(Rows, [ExactSum; 2])> {
-    let (mut rows, mut sums) = (Rows::default(), <[ExactSum; 2]>::default());
+async fn gather_partition(mut batches: SendableRecordBatchStream) -> Result<(Rows, [ExactSum; 2], u64)> {
+    let (mut rows, mut sums, mut summed) = (Rows::default(), <[ExactSum; 2]>::default(), 0);
     while let Some(batch) = batches.try_next().await? {
         let columns = Columns::of(&batch).ok_or_else(|| {
             internal_datafusion_err!("spooled rows came with the columns {}", batch.schema())
         })?;
+        // Rows that are not finite, where they may be, are in no mean.
+        let points = columns.spooled.points.iter().zip(columns.sums[1]);
+        summed += points.filter(|(_, s)| s.is_finite()).map(|(points, _)| u64::from(*points)).sum::<u64>();
         for (sum, values) in sums.iter_mut().zip(columns.sums) {
-            // Rows that are not finite, where they may be, are in no mean.
             values.iter().filter(|value| value.is_finite()).for_each(|value| sum.add(*value));
         }
         rows.extend(&Keys::of(&batch)?, columns.spooled);
     }
-    Ok((rows, sums))
+    Ok((rows, sums, summed))
 }
 
 /// The columns that [`SpoolPartsExec`] adds.
@@ -221,7 +237,9 @@ impl<'a> Columns<'a> {
         let count = |name: &str| Some(&column(name)?.as_primitive_opt::<UInt64Type>()?.values()[..]);
         let number = |name: &str| Some(&column(name)?.as_primitive_opt::<Float64Type>()?.values()[..]);
         let rows = &column(parts_exec::ROW)?.as_primitive_opt::<UInt32Type>()?.values()[..];
-        let spooled = Spooled { parts: count(parts_exec::PART)?, rows, digests: count(parts_exec::DIGEST)? };
+        let points = &column(parts_exec::POINTS)?.as_primitive_opt::<UInt32Type>()?.values()[..];
+        let (parts, digests) = (count(parts_exec::PART)?, count(parts_exec::DIGEST)?);
+        let spooled = Spooled { parts, rows, points, digests };
         Some(Self { spooled, sums: [number(parts_exec::SUM)?, number(parts_exec::SQUARES)?] })
     }
 }

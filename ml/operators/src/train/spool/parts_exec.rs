@@ -2,8 +2,9 @@
 //!
 //! ```text
 //!   partition: subject … voxel, series  ─►  part-<number>.f32   [rows, time points], little-endian, whole or absent
-//!                                       └►  subject … voxel, part, row, sum, squares, digest
+//!                                       └►  subject … voxel, part, row, points, sum, squares, digest
 //! ```
+//! Where runs are of several lengths, rows of shorter ones end in NaN.
 //! The series do not travel to the driver: only what it needs to put the rows in order and to describe them does.
 
 use super::{
@@ -12,7 +13,7 @@ use super::{
 };
 use crate::{
     Error,
-    series_column::{SeriesColumn, series_of, values_of},
+    series_column::{is_ragged, padded, series_length, values_of},
     train::row_order::Keys,
 };
 use arrow::{
@@ -46,6 +47,7 @@ const PIECE: usize = 128 << 10;
 /// Columns that [`SpoolPartsExec`] adds to those of the keys.
 pub(super) const PART: &str = "spool_part";
 pub(super) const ROW: &str = "spool_row";
+pub(super) const POINTS: &str = "spool_points";
 pub(super) const SUM: &str = "spool_sum";
 pub(super) const SQUARES: &str = "spool_squares";
 pub(super) const DIGEST: &str = "spool_digest";
@@ -57,7 +59,7 @@ pub(super) struct Spooling {
     pub folder: String,
     /// Name of the column of series.
     pub column: String,
-    /// Points of every series.
+    /// Points of every series, or of the longest.
     pub time_points: usize,
     /// Whether series may be null or not finite; null becomes NaN.
     #[serde(default)]
@@ -78,6 +80,7 @@ fn schema(input: &SchemaRef) -> SchemaRef {
     let added = [
         Field::new(PART, DataType::UInt64, false),
         Field::new(ROW, DataType::UInt32, false),
+        Field::new(POINTS, DataType::UInt32, false),
         Field::new(SUM, DataType::Float64, false),
         Field::new(SQUARES, DataType::Float64, false),
         Field::new(DIGEST, DataType::UInt64, false),
@@ -89,8 +92,8 @@ impl UnaryOperator for Spooling {
     const NAME: &'static str = NAME;
 
     fn check(&self, input: &SchemaRef) -> Result<()> {
-        let found = SeriesColumn::find(NAME, input)?;
-        if (&found.name, found.time_points) == (&self.column, self.time_points) {
+        let found = input.field_with_name(&self.column)?.data_type();
+        if is_ragged(found) || series_length(found) == Some(self.time_points) {
             return Ok(());
         }
         Err(DataFusionError::Plan(format!("{NAME} was received with other columns than it was sent")))
@@ -142,7 +145,7 @@ impl Part {
         let Some(array) = batch.column_by_name(column) else {
             return internal_err!("{NAME} has no column `{column}`");
         };
-        let mut lists = series_of(array, *time_points)?;
+        let (mut lists, lengths) = padded(array, *time_points)?;
         if lists.null_count() > 0 || lists.values().null_count() > 0 {
             if !self.spooling.not_finite {
                 return Err(self.refused(batch, &lists));
@@ -157,12 +160,14 @@ impl Part {
         let bytes = values.inner().as_slice();
         let rows_of_a_piece = (PIECE / (4 * time_points)).max(1);
         let mut facts = Facts::with_capacity(lists.len());
+        let mut lengths_left = lengths.iter();
         for (values, bytes) in values
             .chunks(rows_of_a_piece * time_points)
             .zip(bytes.chunks(rows_of_a_piece * time_points * size_of::<f32>()))
         {
             for row in values.chunks_exact(*time_points) {
-                if !facts.push(RowFacts::of(row)) && !self.spooling.not_finite {
+                let own = lengths_left.next().map_or(row, |length| &row[..*length as usize]);
+                if !facts.push(RowFacts::of(own)) && !self.spooling.not_finite {
                     return Err(self.refused(batch, &lists));
                 }
             }
@@ -170,20 +175,27 @@ impl Part {
         }
         let first = self.rows;
         self.rows += lists.len();
-        self.describe(batch, first, facts)
+        self.describe(batch, first, lengths, facts)
     }
 
     /// The rows that stand for those of `batch`, which lie in the part from `first` on.
-    fn describe(&self, batch: &RecordBatch, first: usize, facts: Facts) -> Result<RecordBatch> {
+    fn describe(
+        &self,
+        batch: &RecordBatch,
+        first: usize,
+        points: Vec<u32>,
+        facts: Facts,
+    ) -> Result<RecordBatch> {
         let n = batch.num_rows();
         let Ok(end) = u32::try_from(first + n) else {
             let reason = "a partition holds more than 4,294,967,295 rows: spread them over more partitions";
             return Err(DataFusionError::Execution(reason.into()));
         };
         let keys = ORDERING.iter().filter_map(|name| batch.column_by_name(name).cloned());
-        let added: [ArrayRef; 5] = [
+        let added: [ArrayRef; 6] = [
             Arc::new(UInt64Array::from_value(self.number, n)),
             Arc::new(UInt32Array::from_iter_values(first as u32..end)),
+            Arc::new(UInt32Array::from(points)),
             Arc::new(Float64Array::from(facts.sums)),
             Arc::new(Float64Array::from(facts.squares)),
             Arc::new(UInt64Array::from(facts.digests)),
