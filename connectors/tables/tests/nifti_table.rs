@@ -325,7 +325,8 @@ async fn runs_of_several_lengths_are_lists_of_several_lengths() {
         assert_eq!(found(1), (0..VOLUMES).map(|t| value(3, t)).collect::<Vec<_>>());
         assert_eq!(found(22), (0..VOLUMES + 3).map(|t| -value(6, t)).collect::<Vec<_>>());
         // No series was asked for.
-        let count = query(&ctx, &format!("SELECT subject, count(*) AS n FROM {table} GROUP BY subject")).await;
+        let count =
+            query(&ctx, &format!("SELECT subject, count(*) AS n FROM {table} GROUP BY subject")).await;
         assert_eq!(count.num_rows(), 2);
     }
     let plan = ctx.sql("SELECT * FROM bold").await.unwrap().create_physical_plan().await.unwrap();

@@ -8,6 +8,7 @@ use crate::{
     message::Number,
     options::{EncodingOptions, of_ridge},
     repeats::{CeilingOf, Repeats},
+    targets::into_columns,
     totals::Totals,
 };
 use faer::Mat;
@@ -84,7 +85,8 @@ impl<'a, T: Number> HeldOut<'a, T> {
         let (n, targets) = (samples.count(), block.intercepts.len());
         let mut values = vec![0.0; n * targets];
         samples.read(*series, first..first + targets, &mut values)?;
-        let y = Mat::from_fn(n, targets, |i, j| T::of(f64::from(values[j * n + i])));
+        let mut y = Mat::zeros(n, targets);
+        into_columns(&values, y.as_mut(), |_| ());
         let predicted = predict(self.x.as_ref(), block);
         let scores = target_scores(y.as_ref(), predicted.as_ref());
         if let Some(test) = &mut self.test {

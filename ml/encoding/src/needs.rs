@@ -6,7 +6,7 @@ use crate::{
     repeats::TrainingRepeats,
     shares::Costs,
 };
-use voxelflow_ridge::plan::{FitSettings, Precision as Width, Rates, Workload};
+use voxelflow_ridge::plan::{FitSettings, PlannedPhase, Precision as Width, Rates, Workload};
 use voxelflow_ridge::{RidgeSettings, Score};
 use voxelflow_stage::{Error, Needs, Result, Room, Samples};
 use voxelflow_sync::equal_ranges;
@@ -156,6 +156,8 @@ impl<S: Shared> FitPlan<S> {
             Some(Baseline::Mor) => (self.workload.n_targets, 1),
         };
         let plan = Workload { n_targets: targets, ..self.workload.clone() }.plan(rates);
+        let of = |phase: &PlannedPhase| format!("{} {:.2} s", phase.name, phase.seconds);
+        log::info!("planned for one rank: {}", plan.phases.iter().map(of).collect::<Vec<_>>().join(", "));
         // Every rank makes all that is of the features alone. The rest is dealt out; ranks of one process share its cores.
         let features = plan.phases.first().map_or(0.0, |phase| phase.seconds);
         let processes = (self.ranks / self.room.ranks.max(1)).max(1) as f64;

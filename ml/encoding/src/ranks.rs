@@ -17,7 +17,7 @@ use crate::{
     work::{Features, MeanScores, Work, chosen},
 };
 use serde::Serialize;
-use std::{fs::File, time::Instant};
+use std::{fmt, fs::File, time::Instant};
 use voxelflow_ridge::{Coefficients, RidgeCv, RidgeFit};
 use voxelflow_stage::{Error, Explained, Fitted, Gang, Result};
 use voxelflow_sync::CommunicatorExt;
@@ -75,6 +75,8 @@ pub(crate) fn fit<T: Number>(
         (None, Some(baseline)) => Work::repeated(baseline, solver_settings, x, samples, c)?,
     };
 
+    let mut phases = Phases { features: clock.elapsed().as_secs_f64(), ..Phases::default() };
+
     let file = TensorFile::new::<T>(&folder, [samples.targets(), n_features], options.columns());
     if rank == 0 {
         file.create::<T>()?;
@@ -99,6 +101,7 @@ pub(crate) fn fit<T: Number>(
     for piece in work.pieces() {
         let own =
             &mut Share { series, samples, share: piece.clone(), cancelled, failed: None, variance: 0.0 };
+        let begin = Instant::now();
         let alone;
         let (solver, fit) = match &mut work.features {
             Features::Decomposed(ridge) => (Solver::Cores(ridge), chosen(ridge, own, c)?),
@@ -111,6 +114,8 @@ pub(crate) fn fit<T: Number>(
                 (Solver::Streamed(ridge), fit)
             }
         };
+        phases.penalties += begin.elapsed().as_secs_f64();
+        let begin = Instant::now();
         mean_scores.add(&fit);
         totals.unfit += fit.unfit.len() as f64;
         let out = Output { file: &file, opened: &opened, first: piece.start, fit: &fit };
@@ -131,7 +136,9 @@ pub(crate) fn fit<T: Number>(
             return Err(failed.unwrap_or_else(|| own.cause(e)));
         }
         totals.variance += own.variance;
+        phases.coefficients += begin.elapsed().as_secs_f64();
     }
+    log::info!("rank {rank}: {phases}");
     let mean_scores = match baseline {
         None => mean_scores.of_all,
         Some(_) => mean_scores.over_ranks(c)?,
@@ -189,6 +196,24 @@ pub(crate) fn fit<T: Number>(
     Ok(Fitted { model, history })
 }
 
+/// Seconds of a rank, from when it began.
+#[derive(Default)]
+struct Phases {
+    /// Features and their decompositions.
+    features: f64,
+    /// Targets are read, and penalties chosen.
+    penalties: f64,
+    /// Targets are fitted, predicted where that is asked for, and written.
+    coefficients: f64,
+}
+
+impl fmt::Display for Phases {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { features, penalties, coefficients } = self;
+        write!(f, "features {features:.2} s, penalties {penalties:.2} s, coefficients {coefficients:.2} s")
+    }
+}
+
 /// Where a rank's coefficients go.
 struct Output<'a, T> {
     file: &'a TensorFile,
@@ -207,8 +232,7 @@ impl<T: Number> Output<'_, T> {
     ) -> Result<()> {
         let at = self.first + block.range.start;
         let own = block.range.clone();
-        let values: Vec<T> = block.weights.col_iter().flat_map(|column| column.iter().copied()).collect();
-        self.file.write_coefficients(self.opened, at, &values)?;
+        self.file.write_weights(self.opened, at, block.weights.as_ref())?;
         let none = || vec![f64::NAN; own.len()];
         let scores = self.fit.best_scores.get(own.clone()).map_or_else(none, <[f64]>::to_vec);
         let own_columns = [

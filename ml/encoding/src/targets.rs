@@ -2,6 +2,7 @@
 
 use crate::options::STAGE;
 use faer::MatMut;
+use rayon::prelude::*;
 use std::{
     ops::Range,
     sync::atomic::{AtomicBool, Ordering},
@@ -58,17 +59,29 @@ impl<T: Scalar> Targets<T> for Share<'_> {
         if range.start == 0 {
             self.variance = 0.0;
         }
-        let count = self.samples.count().max(1);
         if into.nrows() * into.ncols() != values.len() {
             let (found, expected) = (into.nrows(), self.samples.count());
             return Err(Error::Samples { what: STAGE, found, expected });
         }
-        for (column, series) in into.as_mut().col_iter_mut().zip(values.chunks_exact(count)) {
-            column.iter_mut().zip(series).for_each(|(to, value)| *to = T::of(f64::from(*value)));
-            self.variance += variance(series);
-        }
+        self.variance += into_columns(&values, into.as_mut(), variance).iter().sum::<f64>();
         Ok(())
     }
+}
+
+/// Puts series, one behind the other, into the columns of `into`; gives what `each` says of every one.
+pub(crate) fn into_columns<T: Scalar, R: Send>(
+    values: &[f32],
+    into: MatMut<'_, T>,
+    each: impl Fn(&[f32]) -> R + Sync,
+) -> Vec<R> {
+    let samples = into.nrows().max(1);
+    let columns = into.par_col_iter_mut().zip(values.par_chunks_exact(samples));
+    columns
+        .map(|(column, series)| {
+            column.iter_mut().zip(series).for_each(|(to, value)| *to = T::of(f64::from(*value)));
+            each(series)
+        })
+        .collect()
 }
 
 /// Variance; 0 where it is none.

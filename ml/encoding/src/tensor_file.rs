@@ -7,6 +7,8 @@
 //! others.
 
 use crate::message::Number;
+use faer::MatRef;
+use rayon::prelude::*;
 use serde_json::{Map, Value, json};
 use std::{
     fs::{File, OpenOptions},
@@ -106,6 +108,17 @@ impl TensorFile {
     pub fn write_coefficients<T: Number>(&self, file: &File, first: usize, values: &[T]) -> Result<()> {
         let at = self.begin + (first * self.features * self.width) as u64;
         file.write_all_at(&T::write(values), at).map_err(|e| self.failed(&e))
+    }
+
+    /// The same of `weights`, `[n_features, n_targets]`, several targets at a time.
+    ///
+    /// # Errors
+    /// Storage that fails.
+    pub fn write_weights<T: Number>(&self, file: &File, first: usize, weights: MatRef<'_, T>) -> Result<()> {
+        weights.par_col_iter().enumerate().try_for_each(|(target, column)| {
+            let values: Vec<T> = column.iter().copied().collect();
+            self.write_coefficients(file, first + target, &values)
+        })
     }
 
     /// Coefficients of `count` targets from `first` on, as [`Self::write_coefficients`] took them.

@@ -1,5 +1,6 @@
 //! Scores of all penalties in a fold, from sums that a product gives for all penalties together.
 
+use crate::columns::of_columns;
 use crate::quadratic::{Quadratic, Shrinkage};
 use crate::score::Sums;
 use crate::spectrum::{gram, product};
@@ -21,7 +22,7 @@ impl<T: Scalar> FoldTargets<T> {
     /// to be predicted, about the same means.
     pub fn new(statistic: Mat<T>, held: Mat<T>) -> Self {
         let add = |(y, yy): (f64, f64), value: &T| (y + value.wide(), yy + value.wide() * value.wide());
-        let sums = held.col_iter().map(|column| column.iter().fold((0.0, 0.0), add)).collect();
+        let sums = of_columns(held.as_ref(), |_, column| column.iter().fold((0.0, 0.0), add));
         Self { statistic, held, sums }
     }
 }
@@ -39,7 +40,7 @@ impl<T: Scalar> FoldSums<T> {
     /// Of the fold that is decomposed in `of`.
     pub fn new(of: &Decomposition<T>, alphas: &[f64]) -> Self {
         let values = &of.spectrum.values;
-        let z = of.z.col_iter().map(|column| column.iter().map(|z| z.wide()).sum()).collect();
+        let z = of_columns(of.z.as_ref(), |_, column| column.iter().map(|z| z.wide()).sum());
         let squares = Quadratic::new(gram(of.z.as_ref()).as_ref(), values);
         Self { shrinkage: Shrinkage::new(values, alphas), squares, z }
     }

@@ -1,5 +1,6 @@
 //! Cross-validation over folds: the Gram matrix of a training set is that of all samples less what is held out.
 
+use crate::columns::{made, of_columns};
 use crate::decomposition::Decomposition;
 use crate::fold_sums::FoldTargets;
 use crate::spectrum::{Spectrum, gram, product};
@@ -100,7 +101,7 @@ pub(crate) struct FoldRows<T> {
 
 /// Rows of `x`.
 fn rows<T: Scalar>(x: MatRef<'_, T>, at: &[usize]) -> Mat<T> {
-    Mat::from_fn(at.len(), x.ncols(), |i, j| x[(at[i], j)])
+    made(at.len(), x.ncols(), |i, j| x[(at[i], j)])
 }
 
 impl<T: Scalar> FoldRows<T> {
@@ -131,7 +132,7 @@ impl<T: Scalar> FoldRows<T> {
             Some(whole) => {
                 let away = gram(self.x_out.as_ref());
                 let n = self.n_train as f64;
-                let train = Mat::from_fn(x.ncols(), x.ncols(), |i, j| {
+                let train = made(x.ncols(), x.ncols(), |i, j| {
                     whole[(i, j)] - away[(i, j)] - n * self.mean[i] * self.mean[j]
                 });
                 Spectrum::of_gram(&train)?
@@ -141,11 +142,11 @@ impl<T: Scalar> FoldRows<T> {
                 self.out.iter().for_each(|sample| is_out[*sample] = true);
                 let train: Vec<usize> = (0..x.nrows()).filter(|sample| !is_out[*sample]).collect();
                 let centred = |i: usize, j: usize| T::of(x[(train[i], j)].wide() - self.mean[j]);
-                Spectrum::of(Mat::from_fn(self.n_train, x.ncols(), centred).as_ref())?
+                Spectrum::of(made(self.n_train, x.ncols(), centred).as_ref())?
             }
         };
         let centred = |i: usize, j: usize| T::of(self.x_out[(i, j)].wide() - self.mean[j]);
-        let x_held = Mat::from_fn(self.held.len(), x.ncols(), centred);
+        let x_held = made(self.held.len(), x.ncols(), centred);
         let z = spectrum.project(x_held.as_ref());
         Ok(Decomposition { spectrum, z })
     }
@@ -154,14 +155,13 @@ impl<T: Scalar> FoldRows<T> {
     pub fn targets(&self, block: &TargetBlock<T>, xy: &Mat<T>) -> FoldTargets<T> {
         let y_out = rows(block.values.as_ref(), &self.out);
         let n = self.n_train as f64;
-        let means: Vec<f64> =
-            y_out.col_iter().map(|c| -c.iter().map(|v| v.wide()).sum::<f64>() / n).collect();
+        let means: Vec<f64> = of_columns(y_out.as_ref(), |_, c| -c.iter().map(|v| v.wide()).sum::<f64>() / n);
         let away = product(self.x_out.transpose(), y_out.as_ref());
-        let train = Mat::from_fn(xy.nrows(), xy.ncols(), |i, j| {
+        let train = made(xy.nrows(), xy.ncols(), |i, j| {
             T::of(xy[(i, j)].wide() - away[(i, j)].wide() - n * self.mean[i] * means[j])
         });
         let about = |i: usize, j: usize| T::of(y_out[(i, j)].wide() - means[j]);
-        FoldTargets::new(train, Mat::from_fn(self.held.len(), y_out.ncols(), about))
+        FoldTargets::new(train, made(self.held.len(), y_out.ncols(), about))
     }
 }
 

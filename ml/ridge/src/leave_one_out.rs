@@ -1,11 +1,13 @@
 //! Leave-one-out errors of every penalty, without refits.
 
+use crate::columns::{made, of_columns};
 use crate::quadratic::{Quadratic, Shrinkage};
 use crate::score::Sums;
 use crate::spectrum::{Spectrum, add_square, product};
 use crate::targets::{TargetBlock, blocks};
 use crate::{Scalar, Score};
-use faer::{Mat, MatRef};
+use faer::{ColRef, Mat, MatRef};
+use rayon::prelude::*;
 use std::ops::Range;
 
 /// Samples that are looked at together.
@@ -58,18 +60,18 @@ impl<'a, T: Scalar> LeaveOneOut<'a, T> {
     ) -> Vec<Vec<f64>> {
         let scores = self.alphas.iter().zip(kept.col_iter()).map(|(alpha, kept)| {
             let shrink = self.spectrum.shrink(*alpha);
-            let weights = Mat::from_fn(m.nrows(), m.ncols(), |i, j| T::of(m[(i, j)].wide() * shrink[j]));
+            let weights = made(m.nrows(), m.ncols(), |i, j| T::of(m[(i, j)].wide() * shrink[j]));
             let predicted = product(self.z.as_ref(), weights.transpose());
-            let of = |target: usize| {
+            let of = |target: usize, y: ColRef<'_, T>| {
                 let mut sums = Sums::default();
-                let (y, p) = (block.values.col(target), predicted.col(target));
+                let p = predicted.col(target);
                 for ((y, p), kept) in y.iter().zip(p.iter()).zip(kept.iter()) {
                     let error = (y.wide() - p.wide()) / kept;
                     sums.add(y.wide(), y.wide() - error);
                 }
                 sums.score(score)
             };
-            (0..block.values.ncols()).map(of).collect()
+            of_columns(block.values.as_ref(), of)
         });
         scores.collect()
     }
@@ -160,9 +162,12 @@ impl<T: Scalar> SharedErrors<T> {
 
     /// Adds a block of targets `y`, `[n_samples, n_targets]`, and the same in the basis, `m`, `[n_targets, n_values]`.
     pub fn add(&mut self, y: &Mat<T>, m: &Mat<T>) {
-        for column in y.col_iter() {
-            self.rows.iter_mut().zip(column.iter()).for_each(|(sum, v)| *sum += v.wide() * v.wide());
-        }
+        self.rows.par_chunks_mut(ROWS).enumerate().for_each(|(chunk, sums)| {
+            let rows = y.as_ref().subrows(chunk * ROWS, sums.len());
+            for column in rows.col_iter() {
+                sums.iter_mut().zip(column.iter()).for_each(|(sum, v)| *sum += v.wide() * v.wide());
+            }
+        });
         add_square(&mut self.square, m.transpose());
         T::add_product(&mut self.cross, y.as_ref(), m.as_ref(), &mut self.scratch);
     }

@@ -20,6 +20,7 @@
 
 mod banded;
 mod ceiling;
+mod columns;
 mod decomposition;
 mod error;
 mod evidence;

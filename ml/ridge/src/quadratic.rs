@@ -14,9 +14,9 @@
 //! may be in 32, since every pair keeps its own value.
 
 use crate::Scalar;
+use crate::columns::{each_column, made};
 use crate::spectrum::product;
 use faer::{Mat, MatRef};
-use rayon::prelude::*;
 
 /// Values are close if they differ by less than this part of the larger one.
 const CLOSE: f64 = 1e-5;
@@ -85,9 +85,8 @@ impl<T: Scalar> Quadratic<T> {
         let close = |j: usize, k: usize| {
             (values[k] - values[j]).abs() <= (CLOSE * values[j].max(values[k])).max(noise)
         };
-        let apart = Mat::from_fn(k, k, |k, j| {
-            T::of(if close(j, k) { 0.0 } else { b[(j, k)] / (values[k] - values[j]) })
-        });
+        let apart =
+            made(k, k, |k, j| T::of(if close(j, k) { 0.0 } else { b[(j, k)] / (values[k] - values[j]) }));
         let mut few = Vec::new();
         for j in 0..k {
             // Ascending: those close to one value lie together.
@@ -97,7 +96,7 @@ impl<T: Scalar> Quadratic<T> {
         let close = if few.len() <= 8 * k {
             Close::Few(few)
         } else {
-            Close::Many(Mat::from_fn(k, k, |j, k| T::of(if close(j, k) { b[(j, k)] } else { 0.0 })))
+            Close::Many(made(k, k, |j, k| T::of(if close(j, k) { b[(j, k)] } else { 0.0 })))
         };
         Self { apart, close }
     }
@@ -138,15 +137,6 @@ fn sparse(few: &[(usize, usize, f64)], vectors: MatRef<'_, f64>) -> Mat<f64> {
         }
     }
     found
-}
-
-/// All columns, on all threads.
-fn each_column(of: &mut Mat<f64>, each: impl Fn(usize, &mut [f64]) + Sync) {
-    of.par_col_iter_mut().enumerate().for_each(|(j, column)| {
-        if let Some(column) = column.try_as_col_major_mut() {
-            each(j, column.as_slice_mut());
-        }
-    });
 }
 
 #[cfg(test)]

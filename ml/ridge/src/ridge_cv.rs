@@ -1,5 +1,6 @@
 //! Ridge with the penalty chosen by cross-validation.
 
+use crate::columns::{each_column, made, of_columns};
 use crate::decomposition::{Decomposition, Prepared};
 use crate::evidence::{Projected, decided, projected, unfit_of};
 use crate::fold_sums::{FoldSums, mean_of_folds};
@@ -8,7 +9,7 @@ use crate::leave_one_out::{LeaveOneOut, SharedErrors};
 use crate::spectrum::product;
 use crate::targets::{TargetBlock, blocks, check_samples};
 use crate::{CrossValidation, Error, Evidence, Result, RidgeFit, RidgeSettings, Scalar, Score, Targets};
-use faer::{ColRef, Mat, MatRef};
+use faer::{Mat, MatRef};
 use std::ops::Range;
 
 /// Features, ready for targets.
@@ -103,7 +104,7 @@ impl<T: Scalar> RidgeCv<T> {
                         if block.squares[target] > 0.0 { block.squares[target].sqrt() } else { 1.0 }
                     };
                     let scales: Vec<f64> = (0..m.nrows()).map(scale).collect();
-                    m.col_iter_mut().for_each(|column| {
+                    each_column(&mut m, |_, column| {
                         column.iter_mut().zip(&scales).for_each(|(m, scale)| *m = T::of(m.wide() * scale));
                     });
                 }
@@ -231,13 +232,11 @@ impl<T: Scalar> RidgeCv<T> {
     fn coefficients(&self, block: &Projected<T>, alphas: &[f64]) -> Coefficients<T> {
         let (m, values) = (&block.values, &self.whole.spectrum.values);
         let alphas = &alphas[block.range.clone()];
-        let shrunk =
-            Mat::from_fn(m.nrows(), m.ncols(), |i, j| T::of(m[(i, j)].wide() / (values[j] + alphas[i])));
+        let shrunk = made(m.nrows(), m.ncols(), |i, j| T::of(m[(i, j)].wide() / (values[j] + alphas[i])));
         let weights = product(self.whole.spectrum.basis.as_ref(), shrunk.transpose());
-        let intercept = |(weights, mean): (ColRef<'_, T>, &f64)| {
-            mean - weights.iter().zip(&self.means).map(|(w, m)| w.wide() * m).sum::<f64>()
-        };
-        let intercepts = weights.col_iter().zip(&block.means).map(intercept).collect();
+        let intercepts = of_columns(weights.as_ref(), |j, weights| {
+            block.means[j] - weights.iter().zip(&self.means).map(|(w, m)| w.wide() * m).sum::<f64>()
+        });
         Coefficients { range: block.range.clone(), weights, intercepts }
     }
 }

@@ -4,6 +4,7 @@ use faer::linalg::matmul::matmul;
 use faer::traits::RealField;
 use faer::{Accum, Mat, MatRef};
 
+use crate::columns::each_column;
 use crate::spectrum::threads;
 
 /// `f32` or `f64`: the type of features, targets and large products. Decompositions are in `f64` for both.
@@ -30,17 +31,17 @@ impl Scalar for f32 {
     }
     fn widened<'a>(a: MatRef<'a, Self>, scratch: &'a mut Mat<f64>) -> MatRef<'a, f64> {
         resized(scratch, a.nrows(), a.ncols());
-        for (to, from) in scratch.col_iter_mut().zip(a.col_iter()) {
-            to.iter_mut().zip(from.iter()).for_each(|(to, from)| *to = from.wide());
-        }
+        each_column(scratch, |j, to| {
+            to.iter_mut().zip(a.col(j).iter()).for_each(|(to, from)| *to = from.wide());
+        });
         scratch.as_ref()
     }
     fn add_product(into: &mut Mat<f64>, a: MatRef<'_, Self>, b: MatRef<'_, Self>, scratch: &mut Mat<Self>) {
         resized(scratch, a.nrows(), b.ncols());
         matmul(scratch.as_mut(), Accum::Replace, a, b, 1.0, threads());
-        for (sum, add) in into.col_iter_mut().zip(scratch.col_iter()) {
-            sum.iter_mut().zip(add.iter()).for_each(|(sum, add)| *sum += add.wide());
-        }
+        each_column(into, |j, sum| {
+            sum.iter_mut().zip(scratch.col(j).iter()).for_each(|(sum, add)| *sum += add.wide());
+        });
     }
 }
 

@@ -1,8 +1,9 @@
 //! How good predictions are. Each score is its own thing: r, the coefficient of determination R², the mean squared error.
 
+use crate::columns::{each_column, of_columns};
 use crate::spectrum::product;
 use crate::{Coefficients, Scalar};
-use faer::{Mat, MatRef};
+use faer::{ColRef, Mat, MatRef};
 use serde::{Deserialize, Serialize};
 
 /// What decides between penalties. A larger score is better.
@@ -86,15 +87,17 @@ pub struct TargetScores {
 /// What `coefficients` predict from the features `x`, `[n_samples, n_features]`: `[n_samples, n_targets]`.
 pub fn predict<T: Scalar>(x: MatRef<'_, T>, coefficients: &Coefficients<T>) -> Mat<T> {
     let mut predicted = product(x, coefficients.weights.as_ref());
-    for (column, intercept) in predicted.col_iter_mut().zip(&coefficients.intercepts) {
+    each_column(&mut predicted, |target, column| {
+        let intercept = coefficients.intercepts.get(target).copied().unwrap_or(f64::NAN);
         column.iter_mut().for_each(|value| *value = T::of(value.wide() + intercept));
-    }
+    });
     predicted
 }
 
 /// How well targets are predicted, each by itself: both are `[n_samples, n_targets]`.
 pub fn target_scores<T: Scalar>(actual: MatRef<'_, T>, predicted: MatRef<'_, T>) -> Vec<TargetScores> {
-    let each = actual.col_iter().zip(predicted.col_iter()).map(|(actual, predicted)| {
+    let each = |target: usize, predicted: ColRef<'_, T>| {
+        let actual = actual.col(target);
         let actual: Vec<f64> = actual.iter().map(|v| v.wide()).collect();
         let count = actual.len().max(1) as f64;
         // About the target's mean: series of images are far from zero.
@@ -108,6 +111,6 @@ pub fn target_scores<T: Scalar>(actual: MatRef<'_, T>, predicted: MatRef<'_, T>)
             r2: of(Score::R2),
             mean_squared_error: -sums.score(Score::NegMeanSquaredError),
         }
-    });
-    each.collect()
+    };
+    of_columns(predicted, each)
 }

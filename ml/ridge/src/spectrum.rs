@@ -1,8 +1,9 @@
 //! The decomposition that serves all penalties and targets.
 
+use crate::columns::{made, of_columns};
 use crate::{Error, Result, Scalar};
 use faer::linalg::matmul::{matmul, triangular};
-use faer::{Accum, Mat, MatRef, Par, Side};
+use faer::{Accum, ColRef, Mat, MatRef, Par, Side};
 
 /// All threads of the pool.
 pub(crate) fn threads() -> Par {
@@ -34,8 +35,7 @@ pub(crate) fn mirror<T: Scalar>(a: &mut Mat<T>) {
 
 /// Centred features: `x` less its means.
 pub(crate) fn centred<T: Scalar>(x: MatRef<'_, T>) -> Result<(Mat<T>, Vec<f64>)> {
-    let mut means = Vec::with_capacity(x.ncols());
-    for (feature, column) in x.col_iter().enumerate() {
+    let of = |feature: usize, column: ColRef<'_, T>| {
         let mut sum = 0.0;
         for (sample, value) in column.iter().enumerate() {
             if !value.wide().is_finite() {
@@ -43,20 +43,21 @@ pub(crate) fn centred<T: Scalar>(x: MatRef<'_, T>) -> Result<(Mat<T>, Vec<f64>)>
             }
             sum += value.wide();
         }
-        means.push(sum / x.nrows().max(1) as f64);
-    }
-    let x = Mat::from_fn(x.nrows(), x.ncols(), |i, j| T::of(x[(i, j)].wide() - means[j]));
+        Ok(sum / x.nrows().max(1) as f64)
+    };
+    let means: Vec<f64> = of_columns(x, of).into_iter().collect::<Result<_>>()?;
+    let x = made(x.nrows(), x.ncols(), |i, j| T::of(x[(i, j)].wide() - means[j]));
     Ok((x, means))
 }
 
 /// `wide(a)`.
 pub(crate) fn widened<T: Scalar>(a: MatRef<'_, T>) -> Mat<f64> {
-    Mat::from_fn(a.nrows(), a.ncols(), |i, j| a[(i, j)].wide())
+    made(a.nrows(), a.ncols(), |i, j| a[(i, j)].wide())
 }
 
 /// `narrow(a)`.
 pub(crate) fn narrowed<T: Scalar>(a: MatRef<'_, f64>) -> Mat<T> {
-    Mat::from_fn(a.nrows(), a.ncols(), |i, j| T::of(a[(i, j)]))
+    made(a.nrows(), a.ncols(), |i, j| T::of(a[(i, j)]))
 }
 
 /// Eigenvalues of `XᵀX` (centred) and the basis in which a ridge fit is diagonal.

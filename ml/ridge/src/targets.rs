@@ -1,5 +1,6 @@
 //! Targets that are read block by block, since all of them may be larger than memory.
 
+use crate::columns::{each_column, numbers};
 use crate::scalar::resized;
 use crate::{Error, Result, Scalar};
 use faer::{ColMut, Mat, MatMut, MatRef};
@@ -74,9 +75,7 @@ impl<T: Scalar> TargetBlock<T> {
             start += range.len();
         }
         self.range = ranges.first().map_or(0, |r| r.start)..ranges.last().map_or(0, |r| r.end);
-        let centred = |column: ColMut<'_, T>| {
-            centre(column.try_as_col_major_mut().map(|c| c.as_slice_mut()).unwrap_or(&mut []))
-        };
+        let centred = |column: ColMut<'_, T>| centre(numbers(column));
         (self.means, self.squares) = self.values.par_col_iter_mut().map(centred).unzip();
         Ok(())
     }
@@ -84,7 +83,7 @@ impl<T: Scalar> TargetBlock<T> {
     /// Divides every target by the root of its sum of squares; those without one stay zero.
     pub fn standardize(&mut self) {
         let squares = &self.squares;
-        self.values.par_col_iter_mut().enumerate().for_each(|(target, column)| {
+        each_column(&mut self.values, |target, column| {
             let scale = if squares[target] > 0.0 { 1.0 / squares[target].sqrt() } else { 1.0 };
             column.iter_mut().for_each(|value| *value = T::of(value.wide() * scale));
         });

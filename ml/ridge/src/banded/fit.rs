@@ -1,6 +1,7 @@
 //! Coefficients under the weights and penalties that were chosen.
 
 use super::{Alone, BandedFit, BandedRidgeCv, Part, Together};
+use crate::columns::{made, of_columns};
 use crate::folds::cross;
 use crate::spectrum::{Spectrum, narrowed, product};
 use crate::targets::{TargetBlock, check_samples};
@@ -82,7 +83,7 @@ impl<T: Scalar> BandedRidgeCv<T> {
                 Some(_) => product(basis.transpose(), cross(self.x.as_ref(), &block).as_ref()),
                 None => product(basis.transpose(), block.values.as_ref()),
             };
-            let shrunk = Mat::from_fn(m.nrows(), m.ncols(), |i, j| {
+            let shrunk = made(m.nrows(), m.ncols(), |i, j| {
                 T::of(m[(i, j)].wide() / (values[i] + fit.alphas[chunk[j]]))
             });
             let mut weights = product(basis.as_ref(), shrunk.as_ref());
@@ -93,11 +94,9 @@ impl<T: Scalar> BandedRidgeCv<T> {
                     column.iter_mut().zip(&scales).for_each(|(w, s)| *w = T::of(w.wide() * s * s));
                 }
             }
-            let intercept = |j: usize| {
-                let offset: f64 = weights.col(j).iter().zip(&self.means).map(|(w, m)| w.wide() * m).sum();
-                block.means[j] - offset
-            };
-            let intercepts = (0..weights.ncols()).map(intercept).collect();
+            let intercepts = of_columns(weights.as_ref(), |j, weights| {
+                block.means[j] - weights.iter().zip(&self.means).map(|(w, m)| w.wide() * m).sum::<f64>()
+            });
             take(BandedCoefficients { targets: chunk.to_vec(), weights, intercepts })?;
         }
         Ok(())
@@ -109,8 +108,7 @@ impl<T: Scalar> BandedRidgeCv<T> {
             None => Spectrum::<T>::of_gram(&self.kernel(gamma).unwrap_or_else(|| Mat::zeros(0, 0)))?,
             Some(gram) => {
                 let scales = self.settings.scales(gamma);
-                let scaled =
-                    Mat::from_fn(gram.nrows(), gram.ncols(), |i, j| gram[(i, j)] * scales[i] * scales[j]);
+                let scaled = made(gram.nrows(), gram.ncols(), |i, j| gram[(i, j)] * scales[i] * scales[j]);
                 let mut found = Spectrum::<f64>::of_gram(&scaled)?;
                 for column in found.basis.col_iter_mut() {
                     column.iter_mut().zip(&scales).for_each(|(v, s)| *v *= s);

@@ -1,5 +1,6 @@
 //! What a fold is before any weight, and with one.
 
+use crate::columns::{made, of_columns};
 use crate::fold_sums::FoldTargets;
 use crate::spectrum::{Spectrum, gram, narrowed, product};
 use crate::{Decomposition, Folds, Result, Scalar};
@@ -30,7 +31,7 @@ enum Form<T> {
 }
 
 fn rows<T: Scalar>(x: MatRef<'_, T>, at: &[usize]) -> Mat<T> {
-    Mat::from_fn(at.len(), x.ncols(), |i, j| x[(at[i], j)])
+    made(at.len(), x.ncols(), |i, j| x[(at[i], j)])
 }
 
 impl<T: Scalar> BandedFold<T> {
@@ -59,9 +60,8 @@ impl<T: Scalar> BandedFold<T> {
         // All samples sum to zero, so the training samples sum to minus the others.
         let mean: Vec<f64> = x_out.col_iter().map(|c| -c.iter().map(|v| v.wide()).sum::<f64>() / n).collect();
         let away = gram(x_out.as_ref());
-        let gram =
-            Mat::from_fn(x.ncols(), x.ncols(), |i, j| whole[(i, j)] - away[(i, j)] - n * mean[i] * mean[j]);
-        let x_held = Mat::from_fn(held.len(), x.ncols(), |i, j| T::of(x_out[(i, j)].wide() - mean[j]));
+        let gram = made(x.ncols(), x.ncols(), |i, j| whole[(i, j)] - away[(i, j)] - n * mean[i] * mean[j]);
+        let x_held = made(held.len(), x.ncols(), |i, j| T::of(x_out[(i, j)].wide() - mean[j]));
         Form::Features { mean, gram, x_out, x_held }
     }
 
@@ -70,8 +70,7 @@ impl<T: Scalar> BandedFold<T> {
     pub fn weighted(&self, scales: &[f64], kernel: Option<&Mat<f64>>) -> Result<Decomposition<T>> {
         match (&self.form, kernel) {
             (Form::Features { gram, x_held, .. }, _) => {
-                let scaled =
-                    Mat::from_fn(gram.nrows(), gram.ncols(), |i, j| gram[(i, j)] * scales[i] * scales[j]);
+                let scaled = made(gram.nrows(), gram.ncols(), |i, j| gram[(i, j)] * scales[i] * scales[j]);
                 let mut spectrum = Spectrum::<T>::of_gram(&scaled)?;
                 for column in spectrum.basis.col_iter_mut() {
                     column.iter_mut().zip(scales).for_each(|(v, s)| *v = T::of(v.wide() * s));
@@ -90,10 +89,10 @@ impl<T: Scalar> BandedFold<T> {
         let of_train: Vec<f64> = train.iter().map(|t| mean(*t)).collect();
         let all = of_train.iter().sum::<f64>() / n;
         let of_held: Vec<f64> = self.held.iter().map(|h| mean(*h)).collect();
-        let inner = Mat::from_fn(train.len(), train.len(), |i, j| {
+        let inner = made(train.len(), train.len(), |i, j| {
             kernel[(train[i], train[j])] - of_train[i] - of_train[j] + all
         });
-        let outer = Mat::from_fn(self.held.len(), train.len(), |i, j| {
+        let outer = made(self.held.len(), train.len(), |i, j| {
             kernel[(self.held[i], train[j])] - of_held[i] - of_train[j] + all
         });
         let found = Spectrum::<f64>::of_gram(&inner)?;
@@ -106,16 +105,15 @@ impl<T: Scalar> BandedFold<T> {
     pub fn targets(&self, y: MatRef<'_, T>, xy: Option<&Mat<T>>) -> FoldTargets<T> {
         let n = self.train.len() as f64;
         let y_out = rows(y, &self.out);
-        let means: Vec<f64> =
-            y_out.col_iter().map(|c| -c.iter().map(|v| v.wide()).sum::<f64>() / n).collect();
+        let means: Vec<f64> = of_columns(y_out.as_ref(), |_, c| -c.iter().map(|v| v.wide()).sum::<f64>() / n);
         let about = |from: &Mat<T>, count: usize| {
-            Mat::from_fn(count, y.ncols(), |i, j| T::of(from[(i, j)].wide() - means[j]))
+            made(count, y.ncols(), |i, j| T::of(from[(i, j)].wide() - means[j]))
         };
         let held = about(&y_out, self.held.len());
         let statistic = match (&self.form, xy) {
             (Form::Features { mean, x_out, .. }, Some(xy)) => {
                 let away = product(x_out.transpose(), y_out.as_ref());
-                Mat::from_fn(xy.nrows(), xy.ncols(), |i, j| {
+                made(xy.nrows(), xy.ncols(), |i, j| {
                     T::of(xy[(i, j)].wide() - away[(i, j)].wide() - n * mean[i] * means[j])
                 })
             }

@@ -2,6 +2,7 @@
 
 use super::fold::BandedFold;
 use super::{Alone, BandedSettings, Part, Together};
+use crate::columns::made;
 use crate::fold_sums::{FoldSums, FoldTargets, mean_of_folds};
 use crate::folds::cross;
 use crate::spectrum::{Spectrum, add_square, centred, gram, mirror, widened};
@@ -159,7 +160,7 @@ impl<T: Scalar> BandedRidgeCv<T> {
         let first = self.kernels.first()?;
         let weighted =
             |i, j| self.kernels.iter().zip(gamma).map(|(k, g): (&Mat<f64>, _)| k[(i, j)] * g).sum();
-        Some(Mat::from_fn(first.nrows(), first.ncols(), weighted))
+        Some(made(first.nrows(), first.ncols(), weighted))
     }
 
     /// One decomposition: what can be computed once for all shares of the targets.

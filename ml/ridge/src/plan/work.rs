@@ -21,11 +21,11 @@ pub struct Work {
     pub wide: f64,
     /// Sizes of the matrices whose eigenvectors are wanted.
     pub eigen: Vec<usize>,
-    /// Numbers that are written or summed by passes over a matrix, one thread.
+    /// Numbers that are written or summed by passes over a matrix.
     pub pass: f64,
-    /// Numbers of targets that are centred, one thread.
+    /// Numbers of targets that are centred.
     pub centre: f64,
-    /// Numbers that scores are summed over, one thread.
+    /// Numbers that scores are summed over.
     pub score: f64,
     /// Bytes of matrices that are so large that the system gives their memory anew.
     pub fresh: f64,
