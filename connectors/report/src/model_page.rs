@@ -70,7 +70,7 @@ fn training(model: &ModelSection) -> Result<Markup> {
         return Ok(html! {
             h4 { "Cross-validation" }
             (choice_chart::section(choice)?)
-            (ranks(history))
+            (ranks(history, "series", "Series, of each target and run, that each rank fitted."))
         });
     }
     let by_round = loss_charts::by_round(history, model.loss_axis)?;
@@ -104,7 +104,7 @@ fn training(model: &ModelSection) -> Result<Markup> {
             }
         }
         (step_split(history))
-        (ranks(history))
+        (ranks(history, "samples", "Samples each rank trained on (over all epochs) and bytes it sent to agree with the others."))
     })
 }
 
@@ -159,7 +159,8 @@ fn step_split(history: &History) -> Markup {
     figure(bar, &caption)
 }
 
-fn ranks(history: &History) -> Markup {
+/// What each rank did; `what` it counts, and what the table shows.
+fn ranks(history: &History, what: &str, caption: &str) -> Markup {
     let (samples, sent) = (&history.samples_per_rank, &history.bytes_sent_per_rank);
     let ranks = samples.len().max(sent.len());
     if ranks == 0 {
@@ -168,7 +169,7 @@ fn ranks(history: &History) -> Markup {
     let most = samples.iter().copied().max().unwrap_or(0).max(1);
     let table = html! {
         table.numbers {
-            thead { tr { th.n { "rank" } th.n { "samples" } th { "" } th.n { "sent" } } }
+            thead { tr { th.n { "rank" } th.n { (what) } th { "" } th.n { "sent" } } }
             tbody {
                 @for rank in 0..ranks {
                     @let trained = samples.get(rank).copied();
@@ -187,10 +188,7 @@ fn ranks(history: &History) -> Markup {
             }
         }
     };
-    figure(
-        table,
-        "Samples each rank trained on (over all epochs) and bytes it sent to agree with the others.",
-    )
+    figure(table, caption)
 }
 
 fn reconstructions(model: &ModelSection) -> Result<Markup> {

@@ -19,7 +19,7 @@ pub(crate) fn meet<'a>(
     let needs = progress.and_then(|_| needs());
     // There are no parameters to agree on.
     sync.join(&mut [0.0], Start::fresh(rows))?;
-    // Only a member of the gang is listened to.
+    // Told when all are there: a fit that never begins needs nothing.
     if let Some(progress) = progress {
         if let Some(needs) = &needs {
             progress.planned(needs);

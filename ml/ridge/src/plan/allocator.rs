@@ -4,8 +4,8 @@
 const PROCESS: f64 = 12e6;
 /// glibc maps pieces over this size one by one and gives them back.
 const MAPPED: f64 = 32.0 * 1048576.0;
-/// What the allocator keeps of the freed memory of smaller ones, at the end of its heap, at the most.
-const KEPT: f64 = 2.0 * MAPPED;
+/// What the allocator keeps of the freed memory of smaller ones: at most twice as much at the end of its heap, and this about.
+const KEPT: f64 = MAPPED;
 
 /// Copies of the matrix that an eigendecomposition makes beside it: vectors, a tridiagonal form, and room to work.
 pub(super) const EIGEN_COPIES: f64 = 3.0;

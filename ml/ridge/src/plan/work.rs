@@ -112,7 +112,8 @@ impl Workload {
             fit.product = 2.0 * t * (n * p + p * z.k);
             fit.centre = t * n;
             fit.fresh += fresh(n * z.b * z.s) + z.blocks() * (block + weights);
-            blocks += n * z.b + p * z.b;
+            // Products with the features are gone before coefficients, which are as many, are made.
+            blocks += n * z.b;
         }
         add("coefficients", fit, held + kept + blocks * z.s + t * 24.0);
         phases
@@ -244,7 +245,7 @@ impl Workload {
             // Predictions' squares: one product for all penalties. Then sums over values.
             work.gram += held * k * k;
             work.wide += 2.0 * z.t * k * k + 8.0 * z.alphas * z.t * k;
-            work.pass += z.t * (out + z.p + held + 4.0 * k) + widened(z.t * k + z.blocks() * k * k);
+            work.pass += z.t * (2.0 * out + z.p + held + 4.0 * k) + widened(z.t * k + z.blocks() * k * k);
             work.pass += held * k + 3.0 * k * k;
             work.score += z.t * held;
             let (rows, values) = (fresh(out * z.b * z.s) + fresh(held * z.b * z.s), fresh(k * z.b * z.s));

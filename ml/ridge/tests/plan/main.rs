@@ -189,7 +189,9 @@ fn within(ratio: f64) -> bool {
 
 fn memory_is_within_a_third() {
     for case in CASES {
-        let (planned, peak) = (with(case, &Planned).0 as f64, child(&["child", case], None)[0]);
+        let planned = with(case, &Planned).0 as f64;
+        // The heap of one run is not that of the next: the most of three.
+        let peak = (0..3).map(|_| child(&["child", case], None)[0]).fold(0.0, f64::max);
         let [p, m] = [planned, peak].map(|bytes| bytes / 1048576.0);
         println!("{case}: memory {p:.0} MiB planned, {m:.0} MiB measured ({:.2})", planned / peak);
         assert!(within(planned / peak), "the memory of {case}");
