@@ -6,6 +6,7 @@
 //! What would lie before a run is zero, as the field has it (voxelwise modelling's delayer).
 
 use faer::Mat;
+use rayon::prelude::*;
 use voxelflow_ridge::Scalar;
 use voxelflow_stage::{Result, Samples, SeriesFeed};
 
@@ -32,15 +33,11 @@ pub(crate) fn delayed<T: Scalar>(
             let rows: Vec<usize> = (first..end.min(first + ROWS)).collect();
             let mut values = vec![0.0; rows.len() * p];
             features.read(&rows, &mut values)?;
-            for (row, values) in rows.iter().zip(values.chunks_exact(p)) {
-                for (number, delay) in delays.iter().enumerate() {
-                    let to = row + delay;
-                    if to < end {
-                        let columns = number * p..;
-                        columns.zip(values).for_each(|(j, value)| x[(to, j)] = T::of(f64::from(*value)));
-                    }
-                }
-            }
+            x.par_col_iter_mut().enumerate().for_each(|(j, mut column)| {
+                let own = values.iter().skip(j % p).step_by(p);
+                let to = rows.iter().map(|row| row + delays[j / p]).take_while(|to| *to < end);
+                to.zip(own).for_each(|(to, value)| column[to] = T::of(f64::from(*value)));
+            });
         }
         begin = end;
     }

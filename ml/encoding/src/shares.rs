@@ -9,7 +9,7 @@ use voxelflow_ridge::Prepared;
 
 /// Multiply-adds in f64 that take as long as an eigendecomposition of a matrix of m rows, in m³: much of it is no matrix
 /// product.
-const EIGEN: f64 = 10.0;
+const EIGEN: f64 = 7.0;
 
 /// What a fit costs.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -31,6 +31,11 @@ pub(crate) fn of_columns<T: Scalar, R: Send>(
     of.par_col_iter().enumerate().map(|(j, column)| each(j, column)).collect()
 }
 
+/// The numbers of a column, as [`numbers`].
+pub(crate) fn column_of<'a, T>(of: MatRef<'a, T>, j: usize) -> &'a [T] {
+    of.col(j).try_as_col_major().map(|column| column.as_slice()).unwrap_or(&[])
+}
+
 /// The numbers of a column of a matrix of this crate, which lie one behind the other.
 pub(crate) fn numbers<T>(column: ColMut<'_, T>) -> &mut [T] {
     column.try_as_col_major_mut().map(|column| column.as_slice_mut()).unwrap_or(&mut [])

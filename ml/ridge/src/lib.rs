@@ -28,6 +28,7 @@ mod fold_sums;
 mod folds;
 mod leave_one_out;
 mod null;
+mod penalties;
 pub mod plan;
 mod quadratic;
 mod ridge_cv;

@@ -14,7 +14,8 @@
 //! may be in 32, since every pair keeps its own value.
 
 use crate::Scalar;
-use crate::columns::{each_column, made};
+use crate::columns::{column_of, made};
+use crate::penalties::sums_by_penalty;
 use crate::spectrum::product;
 use faer::{Mat, MatRef};
 
@@ -44,19 +45,17 @@ impl Shrinkage {
 
     /// `Σⱼ dⱼ aⱼ bⱼ` of each row of `a` and `b`, `[n, n_values]`, and penalty: `[n, n_alphas]`.
     pub fn linear<A: Scalar, B: Scalar>(&self, a: MatRef<'_, A>, b: MatRef<'_, B>) -> Mat<f64> {
-        let mut terms = Mat::zeros(a.nrows(), a.ncols());
-        each_column(&mut terms, |j, column| {
-            let values = a.col(j).iter().zip(b.col(j).iter());
-            column.iter_mut().zip(values).for_each(|(term, (a, b))| *term = a.wide() * b.wide());
-        });
-        product(terms.as_ref(), self.once.as_ref())
+        sums_by_penalty(a.nrows(), self.once.as_ref(), |j, first, into| {
+            let both = column_of(a, j)[first..].iter().zip(&column_of(b, j)[first..]);
+            into.iter_mut().zip(both).for_each(|(term, (a, b))| *term = a.wide() * b.wide());
+        })
     }
 
     /// `Σⱼ dⱼ wⱼ aⱼ` of each row of `a`, `[n, n_values]`, and penalty, with one w for all rows: `[n, n_alphas]`.
     pub fn weighted(&self, a: MatRef<'_, f64>, w: &[f64]) -> Mat<f64> {
-        let once =
-            Mat::from_fn(self.once.nrows(), self.once.ncols(), |j, alpha| w[j] * self.once[(j, alpha)]);
-        product(a, once.as_ref())
+        sums_by_penalty(a.nrows(), self.once.as_ref(), |j, first, into| {
+            into.iter_mut().zip(&column_of(a, j)[first..]).for_each(|(term, a)| *term = w[j] * a);
+        })
     }
 }
 
@@ -108,19 +107,18 @@ impl<T: Scalar> Quadratic<T> {
         shrinkage: &Shrinkage,
         scratch: &mut Mat<f64>,
     ) -> Mat<f64> {
-        let mut apart = product(vectors, T::widened(self.apart.as_ref(), scratch));
-        each_column(&mut apart, |j, column| {
-            column.iter_mut().zip(vectors.col(j).iter()).for_each(|(p, v)| *p *= 2.0 * v);
-        });
-        let mut close = match &self.close {
+        let apart = product(vectors, T::widened(self.apart.as_ref(), scratch));
+        let close = match &self.close {
             Close::Few(few) => sparse(few, vectors),
             Close::Many(b) => product(vectors, T::widened(b.as_ref(), scratch)),
         };
-        each_column(&mut close, |j, column| {
-            column.iter_mut().zip(vectors.col(j).iter()).for_each(|(q, v)| *q *= v);
-        });
-        product(apart.as_ref(), shrinkage.differing.as_ref())
-            + product(close.as_ref(), shrinkage.twice.as_ref())
+        let of = |other: &Mat<f64>, factor: f64, d: &Mat<f64>| {
+            sums_by_penalty(vectors.nrows(), d.as_ref(), |j, first, into| {
+                let both = column_of(vectors, j)[first..].iter().zip(&column_of(other.as_ref(), j)[first..]);
+                into.iter_mut().zip(both).for_each(|(term, (v, other))| *term = factor * v * other);
+            })
+        };
+        of(&apart, 2.0, &shrinkage.differing) + of(&close, 1.0, &shrinkage.twice)
     }
 }
 

@@ -229,7 +229,8 @@ impl Sizes {
             // Predictions' squares: one product for all penalties. Then sums over values.
             weighted.gram += held * k * k;
             weighted.product += 2.0 * t * (k * k + held * k);
-            weighted.wide += 2.0 * t * k * k + 8.0 * alphas * t * k;
+            weighted.wide += 2.0 * t * k * k;
+            weighted.penalties += 8.0 * alphas * t * k;
             let widened = |numbers: f64| if self.narrow { numbers } else { 0.0 };
             weighted.pass += 4.0 * k * t + widened(t * k + self.blocks() * k * k) + held * k + 3.0 * k * k;
             weighted.fresh += 2.0 * block(k) + 4.0 * self.blocks() * fresh(k * b * 8.0);

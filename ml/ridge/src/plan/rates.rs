@@ -1,7 +1,8 @@
 //! How fast this machine is, by a short calibration: the fit's own loops and products, each of the kind that a fit has.
 
 use super::{Precision, Work};
-use crate::columns::{made, of_columns};
+use crate::columns::{column_of, made, of_columns};
+use crate::penalties::sums_by_penalty;
 use crate::score::Sums;
 use crate::spectrum::{add_square, product, threads};
 use crate::targets::{TargetBlock, blocks};
@@ -22,6 +23,8 @@ pub struct Rates {
     pub f64: ProductRates,
     /// Seconds of eigendecompositions by their size, ascending. The largest ones do not fit into caches.
     pub eigen: Vec<(usize, f64)>,
+    /// Multiplications and additions of sums over values, weighted for every penalty.
+    pub penalties: f64,
     /// Numbers a second that a pass over a matrix writes into memory that is at hand.
     pub pass: f64,
     /// Numbers of targets that are centred.
@@ -45,6 +48,8 @@ pub struct ProductRates {
 
 /// Sizes of the matrices that are decomposed to measure.
 const EIGEN_SIZES: [usize; 3] = [200, 500, 1000];
+/// Penalties of a fit that is measured.
+const PENALTIES: usize = 11;
 /// Numbers of a matrix of 40 MB, whose memory the system gives anew every time.
 const MAPPED_NUMBERS: usize = 5_000_000;
 
@@ -111,6 +116,7 @@ impl Rates {
             f32: ProductRates { product: 2.2e11, outer: 2.2e11, square: 1.8e11 },
             f64: ProductRates { product: 1.1e11, outer: 1.1e11, square: 9.5e10 },
             eigen: vec![(200, 0.006), (500, 0.048), (1000, 0.24)],
+            penalties: 1.2e10,
             pass: 3e8,
             centre: 3.8e8,
             score: 1.1e9,
@@ -131,6 +137,7 @@ impl Rates {
             f32: products(self.f32),
             f64: products(self.f64),
             eigen: self.eigen.into_iter().map(|(size, seconds)| (size, seconds / factor)).collect(),
+            penalties: self.penalties * factor,
             pass: self.pass * factor,
             centre: self.centre * factor,
             score: self.score * factor,
@@ -165,6 +172,13 @@ impl Rates {
         let pass = least(clock, 3, || {
             black_box(made::<f64>(2000, 500, |i, j| rows[(i, j)] * shrink[j]));
         });
+        let weights = matrix::<f64>(500, PENALTIES);
+        let penalties = least(clock, 3, || {
+            black_box(sums_by_penalty(rows.nrows(), weights.as_ref(), |j, first, into| {
+                let column = column_of(rows.as_ref(), j)[first..].iter();
+                into.iter_mut().zip(column).for_each(|(into, value)| *into = value * value);
+            }));
+        });
         let centre = least(clock, 3, || {
             for range in blocks(500, 100) {
                 black_box(TargetBlock::read(&mut rows.as_ref(), range).is_ok());
@@ -185,6 +199,7 @@ impl Rates {
             f32: ProductRates::measure::<f32>(clock),
             f64: ProductRates::measure::<f64>(clock),
             eigen,
+            penalties: 2.0 * 1e6 * PENALTIES as f64 / penalties,
             pass: 1e6 / pass,
             centre: 1e6 / centre,
             score: 1e6 / score,
@@ -206,6 +221,7 @@ impl Rates {
             + work.outer / own.outer
             + work.square / own.square
             + work.wide / self.f64.product
+            + work.penalties / self.penalties
             + work.pass / self.pass
             + work.centre / self.centre
             + work.score / self.score

@@ -19,6 +19,8 @@ pub struct Work {
     pub square: f64,
     /// Of products in f64, whatever the precision.
     pub wide: f64,
+    /// Of sums over values, weighted for every penalty, in f64.
+    pub penalties: f64,
     /// Sizes of the matrices whose eigenvectors are wanted.
     pub eigen: Vec<usize>,
     /// Numbers that are written or summed by passes over a matrix.
@@ -193,13 +195,8 @@ impl Workload {
             return self.choose_by_folds(z, widened);
         }
         // Leverages: a product with all penalties.
-        let mut work = Work {
-            centre,
-            fresh: block,
-            wide: 2.0 * z.alphas * z.n * z.k,
-            pass: z.n * z.k,
-            ..Work::default()
-        };
+        let mut work =
+            Work { centre, fresh: block, penalties: 2.0 * z.alphas * z.n * z.k, ..Work::default() };
         if settings.alpha_per_target || settings.score == Score::Pearson {
             work.product += 2.0 * z.t * z.n * z.k;
             work.outer += 2.0 * z.alphas * z.t * z.n * z.k;
@@ -214,10 +211,11 @@ impl Workload {
         work.product += 4.0 * z.t * z.n * z.k;
         work.square += z.t * z.k * z.k;
         // What the errors follow from: predictions by one product for all penalties, and sums over values.
-        work.wide += 2.0 * z.n * z.k * z.k + 4.0 * z.alphas * z.n * z.k;
+        work.wide += 2.0 * z.n * z.k * z.k;
+        work.penalties += 6.0 * z.alphas * z.n * z.k;
         let scaled = if settings.score == Score::R2 { z.t * (z.n + z.k) } else { 0.0 };
         work.pass += scaled + z.n * z.t + widened(z.blocks() * z.n * z.k);
-        work.pass += 5.0 * z.n * z.k + 3.0 * z.k * z.k;
+        work.pass += 2.0 * z.n * z.k + 3.0 * z.k * z.k;
         work.fresh +=
             z.blocks() * fresh(z.k * z.b * z.s) + fresh(z.n * z.k * 8.0) + fresh(widened(z.n * z.k * z.s));
         work.fresh += 3.0 * fresh(z.k * z.k * 8.0);
@@ -244,8 +242,9 @@ impl Workload {
             work.product += 2.0 * z.t * (out * z.p + z.p * k + held * k);
             // Predictions' squares: one product for all penalties. Then sums over values.
             work.gram += held * k * k;
-            work.wide += 2.0 * z.t * k * k + 8.0 * z.alphas * z.t * k;
-            work.pass += z.t * (2.0 * out + z.p + held + 4.0 * k) + widened(z.t * k + z.blocks() * k * k);
+            work.wide += 2.0 * z.t * k * k;
+            work.penalties += 8.0 * z.alphas * z.t * k;
+            work.pass += z.t * (2.0 * out + z.p + held + 2.0 * k) + widened(z.t * k + z.blocks() * k * k);
             work.pass += held * k + 3.0 * k * k;
             work.score += z.t * held;
             let (rows, values) = (fresh(out * z.b * z.s) + fresh(held * z.b * z.s), fresh(k * z.b * z.s));
