@@ -2,7 +2,7 @@
 //! large products are slow, and whose other factor is made on the way, so that it is never in memory.
 
 use faer::{Mat, MatRef};
-use pulp::Arch;
+use pulp::{Arch, NullaryFnOnce};
 use rayon::prelude::*;
 
 /// Rows whose sums for some ten penalties stay in the first cache.
@@ -17,8 +17,8 @@ pub(crate) fn sums_by_penalty(
     d: MatRef<'_, f64>,
     fill: impl Fn(usize, usize, &mut [f64]) + Sync,
 ) -> Mat<f64> {
-    let arch = Arch::new();
-    let chunk = |first: usize| arch.dispatch(|| of_chunk(first, ROWS.min(rows - first), d, &fill));
+    let (arch, fill) = (Arch::new(), &fill);
+    let chunk = |first: usize| arch.dispatch(Chunk { first, count: ROWS.min(rows - first), d, fill });
     let chunks: Vec<Vec<f64>> = (0..rows.div_ceil(ROWS)).into_par_iter().map(|at| chunk(at * ROWS)).collect();
     let mut found = Mat::zeros(rows, d.ncols());
     for (at, sums) in chunks.iter().enumerate() {
@@ -31,28 +31,36 @@ pub(crate) fn sums_by_penalty(
     found
 }
 
-/// The sums of `count` rows, penalty by penalty.
-#[inline(always)]
-fn of_chunk(
+/// Rows whose sums are made together.
+struct Chunk<'a, F> {
     first: usize,
     count: usize,
-    d: MatRef<'_, f64>,
-    fill: &(impl Fn(usize, usize, &mut [f64]) + Sync),
-) -> Vec<f64> {
-    let (values, alphas) = (d.nrows(), d.ncols());
-    let mut sums = vec![0.0; count * alphas];
-    let mut terms = vec![0.0; count * TOGETHER];
-    for from in (0..values).step_by(TOGETHER) {
-        let here = TOGETHER.min(values - from);
-        for (at, into) in terms.chunks_exact_mut(count).enumerate().take(here) {
-            fill(from + at, first, into);
+    d: MatRef<'a, f64>,
+    fill: &'a F,
+}
+
+impl<F: Fn(usize, usize, &mut [f64])> NullaryFnOnce for Chunk<'_, F> {
+    type Output = Vec<f64>;
+
+    /// The sums, penalty by penalty. In line, or it would not be compiled for the vectors of the machine.
+    #[inline(always)]
+    fn call(self) -> Vec<f64> {
+        let Self { first, count, d, fill } = self;
+        let (values, alphas) = (d.nrows(), d.ncols());
+        let mut sums = vec![0.0; count * alphas];
+        let mut terms = vec![0.0; count * TOGETHER];
+        for from in (0..values).step_by(TOGETHER) {
+            let here = TOGETHER.min(values - from);
+            for (at, into) in terms.chunks_exact_mut(count).enumerate().take(here) {
+                fill(from + at, first, into);
+            }
+            for (alpha, sums) in sums.chunks_exact_mut(count).enumerate() {
+                let weight = |at: usize| if at < here { d[(from + at, alpha)] } else { 0.0 };
+                add(sums, &terms, [weight(0), weight(1), weight(2), weight(3)]);
+            }
         }
-        for (alpha, sums) in sums.chunks_exact_mut(count).enumerate() {
-            let weight = |at: usize| if at < here { d[(from + at, alpha)] } else { 0.0 };
-            add(sums, &terms, [weight(0), weight(1), weight(2), weight(3)]);
-        }
+        sums
     }
-    sums
 }
 
 #[inline(always)]
