@@ -337,7 +337,7 @@ fn a_fit_is_planned_and_one_that_does_not_fit_is_refused() {
     let file = study.folder.path().join("enc.vf");
     let text = fs::read_to_string(&file).unwrap();
     let tight = ["--memory", "170MB"];
-    let executors = ["--memory", "200MB", "--executors", "2", "--slots", "1"];
+    let executors = ["--memory", "180MB", "--executors", "2", "--slots", "1"];
     let refused = |flags: &[&str], ranks: usize| {
         let said = voxelflow(study.arguments("tight", ranks, flags)).expect_code(2).stderr;
         assert!(said.contains("300 samples, 1600 features and 2000 targets need"), "{said}");
