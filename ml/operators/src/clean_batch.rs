@@ -12,7 +12,7 @@ use arrow::{
     util::display::{ArrayFormatter, FormatOptions},
 };
 use datafusion::common::{DataFusionError, internal_err};
-use std::sync::Arc;
+use std::{ops::Range, sync::Arc};
 use voxelflow_dataset::{Finding, Ledger, LedgerNotes};
 use voxelflow_signal::{CleanSettings, Cleaner};
 use voxelflow_stage::{KEY_COLUMNS, PARCEL_COLUMNS, PLACE_COLUMNS, RunLengths, SERIES_COLUMN};
@@ -103,26 +103,20 @@ impl Cleaning {
         lists: &Lists<'_>,
         stores: &SessionStores,
     ) -> Result<Vec<Stretch>> {
-        let stretches = match self {
-            Self::Alike(_) => lists.stretches().into_iter().map(|(rows, points)| {
-                let run = self.of_length(points).ok_or_else(|| odd(batch, rows.start, points))?;
-                Ok((rows, Arc::clone(run)))
-            }),
-            Self::ByRun(cleaners) => {
-                return {
-                    let stretches = cleaners.of_rows(batch, stores)?;
-                    for (rows, run) in &stretches {
-                        if let Some((row, points)) =
-                            lists.other_length(rows.clone(), run.cleaner.time_points())
-                        {
-                            return Err(odd(batch, row, points));
-                        }
-                    }
-                    Ok(stretches)
-                };
-            }
+        let of_length = |(rows, points): (Range<usize>, usize)| {
+            let run = self.of_length(points).ok_or_else(|| odd(batch, rows.start, points))?;
+            Ok((rows, Arc::clone(run)))
         };
-        stretches.collect()
+        let cleaners = match self {
+            Self::Alike(_) => return lists.stretches().into_iter().map(of_length).collect(),
+            Self::ByRun(cleaners) => cleaners,
+        };
+        let stretches = cleaners.of_rows(batch, stores)?;
+        let other = |(rows, run): &Stretch| lists.other_length(rows.clone(), run.cleaner.time_points());
+        match stretches.iter().find_map(other) {
+            Some((row, points)) => Err(odd(batch, row, points)),
+            None => Ok(stretches),
+        }
     }
 }
 

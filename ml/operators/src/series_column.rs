@@ -11,6 +11,10 @@ use arrow::{
 use std::sync::Arc;
 use voxelflow_stage::{RunLengths, SERIES_COLUMN};
 
+/// What to do where series are of several lengths and may not be.
+pub(crate) const OF_ONE_LENGTH: &str =
+    "take runs of one length T, with arrow_cast(series, 'FixedSizeList(T, Float32)')";
+
 /// A list column and the length of its lists.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SeriesColumn {
@@ -67,11 +71,9 @@ impl SeriesColumn {
             (None, Some(lengths)) if is_ragged(field.data_type()) => {
                 Ok(Self { name, time_points: lengths.longest(), lengths: Some(lengths) })
             }
-            (None, _) if is_list(field.data_type()) => Err(wrong(
-                "which holds lists of several lengths: take runs of one length T, with arrow_cast(series, \
-                 'FixedSizeList(T, Float32)')"
-                    .into(),
-            )),
+            (None, _) if is_list(field.data_type()) => {
+                Err(wrong(format!("which holds lists of several lengths: {OF_ONE_LENGTH}")))
+            }
             (None, _) => Err(wrong(format!("which is {}", field.data_type()))),
         }
     }

@@ -100,7 +100,7 @@ pub(crate) struct FoldRows<T> {
 }
 
 /// Rows of `x`.
-fn rows<T: Scalar>(x: MatRef<'_, T>, at: &[usize]) -> Mat<T> {
+pub(crate) fn rows<T: Scalar>(x: MatRef<'_, T>, at: &[usize]) -> Mat<T> {
     made(at.len(), x.ncols(), |i, j| x[(at[i], j)])
 }
 

@@ -19,8 +19,24 @@ use crate::penalties::sums_by_penalty;
 use crate::spectrum::product;
 use faer::{Mat, MatRef};
 
-/// Values are close if they differ by less than this part of the larger one.
+/// Values are close if they differ by less than this part of the larger one: their difference leaves too few digits.
 const CLOSE: f64 = 1e-5;
+
+/// Differences that are noise of a decomposition in 64 bits, or of vectors in numbers that are `epsilon` apart.
+pub(crate) fn noise(largest: f64, epsilon: f64) -> f64 {
+    largest * (64.0 * f64::EPSILON).max(8.0 * epsilon.powi(2))
+}
+
+/// Whether `a` and `b` are close, or differ by no more than `noise`.
+pub(crate) fn are_close(a: f64, b: f64, noise: f64) -> bool {
+    (b - a).abs() <= (CLOSE * a.max(b)).max(noise)
+}
+
+/// `1 / (λ + α)`, up to a number for each penalty α, with digits that are left when two of it are subtracted.
+pub(crate) fn differing(value: f64, alpha: f64, largest: f64) -> f64 {
+    let once = 1.0 / (value + alpha);
+    if alpha > largest { -value * once / alpha } else { once }
+}
 
 /// `1 / (λ + α)` of every value and penalty.
 pub(crate) struct Shrinkage {
@@ -37,9 +53,8 @@ impl Shrinkage {
         let once = Mat::from_fn(values.len(), alphas.len(), |j, a| 1.0 / (values[j] + alphas[a]));
         let twice = Mat::from_fn(values.len(), alphas.len(), |j, a| once[(j, a)] * once[(j, a)]);
         let largest = values.last().copied().unwrap_or(0.0);
-        let differing = Mat::from_fn(values.len(), alphas.len(), |j, a| {
-            if alphas[a] > largest { -values[j] * once[(j, a)] / alphas[a] } else { once[(j, a)] }
-        });
+        let differing =
+            Mat::from_fn(values.len(), alphas.len(), |j, a| differing(values[j], alphas[a], largest));
         Self { once, twice, differing }
     }
 
@@ -78,12 +93,8 @@ impl<T: Scalar> Quadratic<T> {
     /// `b`: symmetric, `[n_values, n_values]`; `values`: not negative, ascending.
     pub fn new(b: MatRef<'_, f64>, values: &[f64]) -> Self {
         let k = values.len();
-        // Smaller differences are noise of the decomposition, or of the vectors in it.
-        let noise =
-            values.last().copied().unwrap_or(0.0) * (64.0 * f64::EPSILON).max(8.0 * T::EPSILON.powi(2));
-        let close = |j: usize, k: usize| {
-            (values[k] - values[j]).abs() <= (CLOSE * values[j].max(values[k])).max(noise)
-        };
+        let noise = noise(values.last().copied().unwrap_or(0.0), T::EPSILON);
+        let close = |j: usize, k: usize| are_close(values[j], values[k], noise);
         let apart =
             made(k, k, |k, j| T::of(if close(j, k) { 0.0 } else { b[(j, k)] / (values[k] - values[j]) }));
         let mut few = Vec::new();

@@ -1,7 +1,8 @@
 //! The atlas whose parcels are the rows of a table, carried as Arrow schema metadata beside the grid: with it a value
 //! of every parcel can be laid back on the grid.
 
-use crate::{Error, Result};
+use crate::Result;
+use crate::metadata::{carried, carrying};
 use arrow::datatypes::Schema;
 use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
@@ -36,13 +37,9 @@ impl Atlas {
     /// The atlas of a schema; none where rows are no parcels.
     ///
     /// # Errors
-    /// [`Error::Data`] for metadata that cannot be read.
+    /// [`Error::Data`](crate::Error::Data) for metadata that cannot be read.
     pub fn of(schema: &Schema) -> Result<Option<Self>> {
-        let Some(text) = schema.metadata().get(ATLAS_METADATA_KEY) else { return Ok(None) };
-        serde_json::from_str(text).map(Some).map_err(|e| Error::Data {
-            what: format!("schema metadata {ATLAS_METADATA_KEY}"),
-            reason: e.to_string(),
-        })
+        carried(schema, ATLAS_METADATA_KEY)
     }
 
     /// The schema metadata that carry this atlas.
@@ -50,9 +47,7 @@ impl Atlas {
     /// # Errors
     /// Never.
     pub fn to_metadata(&self) -> Result<HashMap<String, String>> {
-        let text = serde_json::to_string(self)
-            .map_err(|e| Error::Data { what: "atlas".into(), reason: e.to_string() })?;
-        Ok(HashMap::from([(ATLAS_METADATA_KEY.to_owned(), text)]))
+        carrying(ATLAS_METADATA_KEY, self)
     }
 }
 

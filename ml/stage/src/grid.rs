@@ -3,6 +3,7 @@
 //! A table of series has the columns [`KEY_COLUMNS`] and [`SERIES_COLUMN`]. As long as a plan keeps
 //! `voxel`, `i`, `j`, `k` and the schema's metadata, any column of it can be written back as a map.
 
+use crate::metadata::{carried, carrying};
 use crate::{Error, Result};
 use arrow::datatypes::Schema;
 use serde::{Deserialize, Serialize};
@@ -57,15 +58,11 @@ impl Grid {
     /// # Errors
     /// [`Error::Data`] when the schema has none, or one that cannot be read.
     pub fn of(schema: &Schema) -> Result<Self> {
-        let text = schema.metadata().get(GRID_METADATA_KEY).ok_or_else(|| Error::Data {
+        carried(schema, GRID_METADATA_KEY)?.ok_or_else(|| Error::Data {
             what: "table".into(),
             reason:
                 "it carries no grid (or mixes several): take it from a NIFTI table and keep its key columns"
                     .into(),
-        })?;
-        serde_json::from_str(text).map_err(|e| Error::Data {
-            what: format!("schema metadata {GRID_METADATA_KEY}"),
-            reason: e.to_string(),
         })
     }
 
@@ -74,8 +71,6 @@ impl Grid {
     /// # Errors
     /// Never for finite affines.
     pub fn to_metadata(&self) -> Result<HashMap<String, String>> {
-        let text = serde_json::to_string(self)
-            .map_err(|e| Error::Data { what: "grid".into(), reason: e.to_string() })?;
-        Ok(HashMap::from([(GRID_METADATA_KEY.to_owned(), text)]))
+        carrying(GRID_METADATA_KEY, self)
     }
 }

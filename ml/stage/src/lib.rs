@@ -13,6 +13,7 @@ mod estimator;
 mod feed;
 mod grid;
 mod history;
+mod metadata;
 mod model;
 mod needs;
 mod options;

@@ -2,7 +2,8 @@
 //!
 //! Rows say by their key columns which run they are of; here stands what an operator over them may need to read.
 
-use crate::{Error, Result};
+use crate::Result;
+use crate::metadata::{carried, carrying};
 use arrow::datatypes::Schema;
 use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
@@ -68,13 +69,9 @@ impl RunFiles {
     /// The runs of a schema; none where it does not tell.
     ///
     /// # Errors
-    /// [`Error::Data`] for metadata that cannot be read.
+    /// [`Error::Data`](crate::Error::Data) for metadata that cannot be read.
     pub fn of(schema: &Schema) -> Result<Vec<Self>> {
-        let Some(text) = schema.metadata().get(RUNS_METADATA_KEY) else { return Ok(Vec::new()) };
-        serde_json::from_str(text).map_err(|e| Error::Data {
-            what: format!("schema metadata {RUNS_METADATA_KEY}"),
-            reason: e.to_string(),
-        })
+        Ok(carried(schema, RUNS_METADATA_KEY)?.unwrap_or_default())
     }
 
     /// Files that operators may read beside the image: confounds, what describes them, events.
@@ -88,9 +85,7 @@ impl RunFiles {
     /// # Errors
     /// Never for finite times.
     pub fn to_metadata(runs: &[Self]) -> Result<HashMap<String, String>> {
-        let text = serde_json::to_string(runs)
-            .map_err(|e| Error::Data { what: "runs".into(), reason: e.to_string() })?;
-        Ok(HashMap::from([(RUNS_METADATA_KEY.to_owned(), text)]))
+        carrying(RUNS_METADATA_KEY, runs)
     }
 
     /// `sub-01 ses-a task-x run-1`, for messages.

@@ -3,7 +3,8 @@
 //! Series are lists of several lengths then, `List<Float32>`; where all runs are of one length T, they are
 //! `FixedSizeList<Float32, T>`, and nothing is carried.
 
-use crate::{Error, Result};
+use crate::Result;
+use crate::metadata::{carried, carrying};
 use arrow::datatypes::Schema;
 use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
@@ -42,13 +43,9 @@ impl RunLengths {
     /// The lengths of a schema; none where all runs are of one length.
     ///
     /// # Errors
-    /// [`Error::Data`] for metadata that cannot be read.
+    /// [`Error::Data`](crate::Error::Data) for metadata that cannot be read.
     pub fn of(schema: &Schema) -> Result<Option<Self>> {
-        let Some(text) = schema.metadata().get(LENGTHS_METADATA_KEY) else { return Ok(None) };
-        serde_json::from_str(text).map(Some).map_err(|e| Error::Data {
-            what: format!("schema metadata {LENGTHS_METADATA_KEY}"),
-            reason: e.to_string(),
-        })
+        carried(schema, LENGTHS_METADATA_KEY)
     }
 
     /// The schema metadata that carry them.
@@ -56,9 +53,7 @@ impl RunLengths {
     /// # Errors
     /// Never: names and numbers can be written.
     pub fn to_metadata(&self) -> Result<HashMap<String, String>> {
-        let text = serde_json::to_string(self)
-            .map_err(|e| Error::Data { what: "lengths of runs".into(), reason: e.to_string() })?;
-        Ok(HashMap::from([(LENGTHS_METADATA_KEY.to_owned(), text)]))
+        carrying(LENGTHS_METADATA_KEY, self)
     }
 
     /// Time points of a run, if it is one of these.

@@ -1,6 +1,7 @@
 //! Where the runs lie within series that were joined, carried as Arrow schema metadata beside the grid.
 
-use crate::{Error, Result};
+use crate::Result;
+use crate::metadata::{carried, carrying};
 use arrow::datatypes::Schema;
 use serde::{Deserialize, Serialize};
 use std::{collections::HashMap, ops::Range};
@@ -21,13 +22,9 @@ impl Segments {
     /// The segments of a schema; none where its series are of one run each.
     ///
     /// # Errors
-    /// [`Error::Data`] for metadata that cannot be read.
+    /// [`Error::Data`](crate::Error::Data) for metadata that cannot be read.
     pub fn of(schema: &Schema) -> Result<Option<Self>> {
-        let Some(text) = schema.metadata().get(SEGMENTS_METADATA_KEY) else { return Ok(None) };
-        serde_json::from_str(text).map(Some).map_err(|e| Error::Data {
-            what: format!("schema metadata {SEGMENTS_METADATA_KEY}"),
-            reason: e.to_string(),
-        })
+        carried(schema, SEGMENTS_METADATA_KEY)
     }
 
     /// The schema metadata that carry them.
@@ -35,9 +32,7 @@ impl Segments {
     /// # Errors
     /// Never: names and numbers can be written.
     pub fn to_metadata(&self) -> Result<HashMap<String, String>> {
-        let text = serde_json::to_string(self)
-            .map_err(|e| Error::Data { what: "segments".into(), reason: e.to_string() })?;
-        Ok(HashMap::from([(SEGMENTS_METADATA_KEY.to_owned(), text)]))
+        carrying(SEGMENTS_METADATA_KEY, self)
     }
 
     /// Each run and its time points within the series.

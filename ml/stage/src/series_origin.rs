@@ -4,6 +4,7 @@
 //! Beside it the rows say by `structure`, `vertex`, `grayordinate` and, for voxels of CIFTI, `i`, `j`, `k` which point
 //! each is of, so that a map can be written as GIFTI or CIFTI from whatever still has these columns.
 
+use crate::metadata::{carried, carrying};
 use crate::{Error, GRID_METADATA_KEY, Grid, Result};
 use arrow::datatypes::Schema;
 use serde::{Deserialize, Serialize};
@@ -57,15 +58,11 @@ impl SeriesOrigin {
     /// # Errors
     /// [`Error::Data`] when the schema has none, or one that cannot be read.
     pub fn of(schema: &Schema) -> Result<Self> {
-        let text = schema.metadata().get(ORIGIN_METADATA_KEY).ok_or_else(|| Error::Data {
+        carried(schema, ORIGIN_METADATA_KEY)?.ok_or_else(|| Error::Data {
             what: "table".into(),
             reason: "it does not say of which surface or grayordinates its series are (or mixes several): take it \
                      from a GIFTI, CIFTI or MGH table and keep its key columns"
                 .into(),
-        })?;
-        serde_json::from_str(text).map_err(|e| Error::Data {
-            what: format!("schema metadata {ORIGIN_METADATA_KEY}"),
-            reason: e.to_string(),
         })
     }
 
@@ -74,9 +71,7 @@ impl SeriesOrigin {
     /// # Errors
     /// Never for finite affines.
     pub fn to_metadata(&self) -> Result<HashMap<String, String>> {
-        let text = serde_json::to_string(self)
-            .map_err(|e| Error::Data { what: "origin".into(), reason: e.to_string() })?;
-        Ok(HashMap::from([(ORIGIN_METADATA_KEY.to_owned(), text)]))
+        carrying(ORIGIN_METADATA_KEY, self)
     }
 }
 

@@ -2,7 +2,7 @@
 
 use crate::{
     Error, Result,
-    series_column::{series_length, series_of, values_of},
+    series_column::{OF_ONE_LENGTH, is_ragged, series_length, series_of, values_of},
 };
 use arrow::{
     array::{Array, ArrayRef, FixedSizeListArray, Float32Array},
@@ -89,8 +89,9 @@ impl SeriesUdf {
         let mut length = None;
         for (name, data_type) in arguments {
             let found = series_length(data_type).ok_or_else(|| {
+                let advice = if is_ragged(data_type) { format!(": {OF_ONE_LENGTH}") } else { String::new() };
                 self.wrong(format!(
-                    "`{name}` is {data_type}, not a column of series (FixedSizeList<Float32, T>)"
+                    "`{name}` is {data_type}, not a column of series (FixedSizeList<Float32, T>){advice}"
                 ))
             })?;
             let expected = *length.get_or_insert(found);

@@ -177,6 +177,12 @@ async fn who_learns_from_series_alone_needs_them_of_one_length() {
     with_tables(&bench, UNEVEN, &[(3, 0..9)]);
     let error = refused(bench.catalog.plan_train(bench.request(BOLD, None, json!({})).await));
     assert!(error.to_string().contains("arrow_cast(series, 'FixedSizeList(T, Float32)')"), "{error}");
+    let of_one = bench.context.sql("SELECT list_mean(series) FROM bold").await;
+    let error = match of_one {
+        Ok(frame) => frame.collect().await.unwrap_err(),
+        Err(error) => error,
+    };
+    assert!(error.to_string().contains("arrow_cast(series, 'FixedSizeList(T, Float32)')"), "{error}");
     let long = "SELECT subject, run, voxel, arrow_cast(series, 'FixedSizeList(24, Float32)') AS series FROM bold \
                 WHERE run = '2' AND voxel < 7";
     let plan = bench.plan_of(long).await;

@@ -2,6 +2,7 @@
 
 use crate::columns::{made, of_columns};
 use crate::fold_sums::FoldTargets;
+use crate::folds::rows;
 use crate::spectrum::{Spectrum, gram, narrowed, product};
 use crate::{Decomposition, Folds, Result, Scalar};
 use faer::{Mat, MatRef};
@@ -28,10 +29,6 @@ enum Form<T> {
     },
     /// More features: all that is needed is in the kernels of the bands.
     Samples,
-}
-
-fn rows<T: Scalar>(x: MatRef<'_, T>, at: &[usize]) -> Mat<T> {
-    made(at.len(), x.ncols(), |i, j| x[(at[i], j)])
 }
 
 impl<T: Scalar> BandedFold<T> {

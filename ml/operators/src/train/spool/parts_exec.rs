@@ -160,14 +160,12 @@ impl Part {
         let bytes = values.inner().as_slice();
         let rows_of_a_piece = (PIECE / (4 * time_points)).max(1);
         let mut facts = Facts::with_capacity(lists.len());
-        let mut lengths_left = lengths.iter();
-        for (values, bytes) in values
-            .chunks(rows_of_a_piece * time_points)
-            .zip(bytes.chunks(rows_of_a_piece * time_points * size_of::<f32>()))
-        {
-            for row in values.chunks_exact(*time_points) {
-                let own = lengths_left.next().map_or(row, |length| &row[..*length as usize]);
-                if !facts.push(RowFacts::of(own)) && !self.spooling.not_finite {
+        let bytes = bytes.chunks(rows_of_a_piece * time_points * size_of::<f32>());
+        let pieces = values.chunks(rows_of_a_piece * time_points).zip(lengths.chunks(rows_of_a_piece));
+        for ((values, lengths), bytes) in pieces.zip(bytes) {
+            for (row, length) in values.chunks_exact(*time_points).zip(lengths) {
+                let facts_of = RowFacts::of(&row[..*length as usize]);
+                if !facts.push(facts_of) && !self.spooling.not_finite {
                     return Err(self.refused(batch, &lists));
                 }
             }

@@ -1,20 +1,14 @@
 //! What serves all penalties at once on a card: see [`crate::quadratic`].
 
+use crate::quadratic::{are_close, differing, noise};
 use std::ops::Range;
-
-/// Values are close if they differ by less than this part of the larger one: their difference leaves too few digits.
-const CLOSE: f64 = 1e-5;
-/// Smaller differences, as parts of the largest value, are noise.
-const NOISE: f64 = 64.0 * f64::EPSILON;
 
 /// `1 / (λ + α)` of all penalties, then what serves in its place where differences of it are multiplied with what is
 /// antisymmetric: for a penalty over all values these are `−λ / (λ + α) / α`, which is `1 / α` less. Zero up to `useless`.
 pub(super) fn shrink(values: &[f64], useless: usize, alphas: &[f64]) -> Vec<f64> {
     let largest = values.last().copied().unwrap_or(0.0);
     let once = |value: f64, alpha: f64| 1.0 / (value + alpha);
-    let differing = |value: f64, alpha: f64| {
-        if alpha > largest { -value * once(value, alpha) / alpha } else { once(value, alpha) }
-    };
+    let differing = |value: f64, alpha: f64| differing(value, alpha, largest);
     let of = |each: &dyn Fn(f64, f64) -> f64, alpha: f64| -> Vec<f64> {
         let useful = values[useless..].iter().map(|value| each(*value, alpha));
         std::iter::repeat_n(0.0, useless).chain(useful).collect()
@@ -26,8 +20,8 @@ pub(super) fn shrink(values: &[f64], useless: usize, alphas: &[f64]) -> Vec<f64>
 
 /// To each of the ascending `values` from `useless` on those that are close, itself among them; the first have none.
 pub(super) fn close(values: &[f64], useless: usize) -> Vec<Range<usize>> {
-    let noise = values.last().copied().unwrap_or(0.0) * NOISE;
-    let near = |low: f64, high: f64| high - low <= (CLOSE * high).max(noise);
+    let noise = noise(values.last().copied().unwrap_or(0.0), f64::EPSILON);
+    let near = |low: f64, high: f64| are_close(low, high, noise);
     let (mut start, mut end) = (useless, useless);
     let range = |at: usize| {
         if at < useless {
