@@ -36,6 +36,14 @@ const TAIL_LINES: usize = 12;
 /// Bytes of stack of threads: plans are deep, and so is the recursion over them.
 const STACK_BYTES: usize = 32 << 20;
 
+/// Threads that compute in a process.
+const THREADS: &str = "RAYON_NUM_THREADS";
+
+/// Executors on one machine share its cores: with as many threads as cores in each, they would wait for one another.
+fn threads_of_each(executors: usize, cores: usize) -> usize {
+    (cores / executors.max(1)).max(1)
+}
+
 /// How a cluster on this machine is set up.
 #[derive(Clone, Debug)]
 pub struct LocalClusterSettings {
@@ -204,6 +212,10 @@ impl Starter<'_> {
         let file = File::create(&log).map_err(Error::io(format!("log {}", log.display())))?;
         let mut command = Command::new(self.program()?);
         command.args(arguments).env("RUST_MIN_STACK", STACK_BYTES.to_string());
+        if std::env::var_os(THREADS).is_none() {
+            let cores = std::thread::available_parallelism().map_or(1, usize::from);
+            command.env(THREADS, threads_of_each(self.settings.executors, cores).to_string());
+        }
         if std::env::var_os(LOG_VARIABLE).is_none() {
             command.env(LOG_VARIABLE, "info");
         }
@@ -304,6 +316,12 @@ mod tests {
     async fn no_executors_are_refused() {
         let refusal = LocalCluster::start(&LocalClusterSettings::new(0)).await.unwrap_err();
         assert!(refusal.is_input(), "{refusal}");
+    }
+
+    #[test]
+    fn executors_share_the_cores() {
+        let each = |executors, cores| threads_of_each(executors, cores);
+        assert_eq!((each(1, 8), each(2, 8), each(3, 8), each(4, 2), each(0, 2)), (8, 4, 2, 1, 2));
     }
 
     #[test]

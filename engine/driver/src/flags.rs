@@ -112,7 +112,7 @@ pub struct ClusterFlags {
     /// example nodes://host:50070,host:50070.
     #[arg(long, value_name = "URL", conflicts_with = "executors")]
     pub cluster: Option<String>,
-    /// Run on a cluster of so many executors that is started on this machine for this run.
+    /// Run on a cluster of so many executors that is started on this machine for this run; they share its cores.
     #[arg(long, value_name = "N")]
     pub executors: Option<usize>,
     /// Tasks that each of these executors runs at once; as many as the machine has cores if not given.

@@ -98,7 +98,8 @@ impl SessionBuilder {
         self
     }
 
-    /// Runs on `count` executors, started on this machine for this session.
+    /// Runs on `count` executors, started on this machine for this session. They share its cores: each computes with its part
+    /// of them, or with RAYON_NUM_THREADS threads where that is set.
     #[must_use]
     pub fn executors(mut self, count: usize) -> Self {
         self.cluster.executors = Some(count);
