@@ -8,7 +8,7 @@ use crate::{
     message::Number,
     options::{EncodingOptions, of_ridge},
     repeats::{CeilingOf, Repeats},
-    targets::into_columns,
+    targets::read_columns,
     totals::Totals,
 };
 use faer::Mat;
@@ -83,10 +83,8 @@ impl<'a, T: Number> HeldOut<'a, T> {
     pub fn scores(&mut self, first: usize, block: &Coefficients<T>, totals: &mut Totals) -> Result<Columns> {
         let Explained { series, samples, .. } = &mut self.explained;
         let (n, targets) = (samples.count(), block.intercepts.len());
-        let mut values = vec![0.0; n * targets];
-        samples.read(*series, first..first + targets, &mut values)?;
         let mut y = Mat::zeros(n, targets);
-        into_columns(&values, y.as_mut(), |_| ());
+        read_columns(*series, samples, first..first + targets, y.as_mut())?;
         let predicted = predict(self.x.as_ref(), block);
         let scores = target_scores(y.as_ref(), predicted.as_ref());
         if let Some(test) = &mut self.test {

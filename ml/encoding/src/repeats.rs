@@ -5,7 +5,7 @@
 //! `CC_max` of the same repeats. The signal power of another stimulus is another, r in runs that were shown once has the
 //! noise of one run and not of a mean, and r in the training runs themselves would be that of a fit to their noise.
 
-use crate::{message::Number, options::of_ridge};
+use crate::{message::Number, options::of_ridge, targets::read_columns};
 use faer::{Mat, MatRef};
 use serde::Serialize;
 use std::{
@@ -192,9 +192,9 @@ impl TrainingRepeats {
                 return Err(Error::Cancelled);
             }
             let targets = first..share.end.min(first + block.max(1));
-            let mut values = vec![0.0; n * targets.len()];
-            self.samples.read(series, targets.clone(), &mut values)?;
-            let found = self.repeats.common(targets.len(), |i, j| f64::from(values[j * n + i]))?;
+            let mut values = Mat::<f32>::zeros(n, targets.len());
+            read_columns(series, &self.samples, targets.clone(), values.as_mut())?;
+            let found = self.repeats.common(targets.len(), |i, j| f64::from(values[(i, j)]))?;
             take(first, &found.cc_max)?;
         }
         Ok(())

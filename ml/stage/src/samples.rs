@@ -8,6 +8,7 @@
 
 use crate::{Error, Result, SeriesFeed};
 use serde::{Deserialize, Serialize};
+use std::ops::Range;
 
 /// The samples of a fit, and the rows of its targets.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -47,7 +48,7 @@ impl Samples {
     }
 
     /// Rows of `run` that hold the targets `range`.
-    pub fn rows(&self, run: &SampleRun, range: std::ops::Range<usize>) -> Vec<usize> {
+    pub fn rows(&self, run: &SampleRun, range: Range<usize>) -> Vec<usize> {
         let mut rows = Vec::with_capacity(range.len());
         let mut first = 0;
         for (targets, row) in self.groups.iter().zip(&run.first_rows) {
@@ -58,23 +59,25 @@ impl Samples {
         rows
     }
 
-    /// Copies the series of the targets `range` into `into`, target by target, `[range.len(), count]` row-major.
+    /// Reads the series of the targets `range`, run by run: `take` gets the first sample of the run, where its samples lie
+    /// within a series, and the series, target by target, `[range.len(), feed.time_points()]` row-major.
     ///
     /// # Errors
     /// Rows that cannot be read, or that are shorter than their samples.
-    pub fn read(
+    pub fn read_runs(
         &self,
         feed: &mut dyn SeriesFeed,
-        range: std::ops::Range<usize>,
-        into: &mut [f32],
+        range: Range<usize>,
+        mut take: impl FnMut(usize, Range<usize>, &[f32]),
     ) -> Result<()> {
-        let (points, count) = (feed.time_points(), self.count());
+        let points = feed.time_points();
         let mut series = vec![0.0; range.len() * points];
         let mut read: Vec<usize> = Vec::new();
         let mut before = 0;
         for run in &self.runs {
             let rows = self.rows(run, range.clone());
-            if rows.len() != range.len() || run.offset + run.samples > points {
+            let within = run.offset..run.offset + run.samples;
+            if rows.len() != range.len() || within.end > points {
                 let reason = format!("series of {points} points do not hold its {} samples", run.samples);
                 return Err(Error::Data { what: run.name.clone(), reason });
             }
@@ -83,10 +86,7 @@ impl Samples {
                 feed.read(&rows, &mut series)?;
                 read = rows;
             }
-            for (series, into) in series.chunks_exact(points).zip(into.chunks_exact_mut(count)) {
-                into[before..before + run.samples]
-                    .copy_from_slice(&series[run.offset..run.offset + run.samples]);
-            }
+            take(before, within, &series);
             before += run.samples;
         }
         Ok(())
@@ -113,6 +113,18 @@ mod tests {
         SampleRun { name: name.into(), samples: 2, offset, first_rows: first_rows.to_vec(), stimulus: None }
     }
 
+    /// Target by target.
+    fn read(samples: &Samples, feed: &mut MemoryFeed, range: Range<usize>) -> Result<Vec<f32>> {
+        let (count, points) = (samples.count(), feed.time_points());
+        let mut all = vec![0.0; range.len() * count];
+        samples.read_runs(feed, range, |before, within, series| {
+            for (into, series) in all.chunks_exact_mut(count).zip(series.chunks_exact(points)) {
+                into[before..before + within.len()].copy_from_slice(&series[within.clone()]);
+            }
+        })?;
+        Ok(all)
+    }
+
     #[test]
     fn targets_are_put_together_from_the_rows_of_their_runs() {
         // Two subjects, of 2 and 1 voxels, with two runs each: rows in the order of subject, run, voxel.
@@ -124,19 +136,16 @@ mod tests {
             groups: vec![2, 1],
         };
         assert_eq!((samples.count(), samples.targets()), (4, 3));
-        let mut all = vec![0.0; 12];
-        samples.read(&mut feed, 0..3, &mut all).unwrap();
+        let all = read(&samples, &mut feed, 0..3).unwrap();
         assert_eq!(all, [0., 1., 4., 5., 2., 3., 6., 7., 8., 9., 10., 11.]);
-        let mut last = vec![0.0; 8];
-        samples.read(&mut feed, 1..3, &mut last).unwrap();
-        assert_eq!(last, all[4..]);
+        assert_eq!(read(&samples, &mut feed, 1..3).unwrap(), all[4..]);
         // Runs that were joined: one row a target.
         let mut joined = MemoryFeed::try_new(values, 4).unwrap();
         let samples =
             Samples { runs: vec![run("1", 0, &[0]), run("2", 2, &[0])], groups: vec![3], ..samples };
-        samples.read(&mut joined, 0..3, &mut all).unwrap();
+        let all = read(&samples, &mut joined, 0..3).unwrap();
         assert_eq!(all, [0., 1., 2., 3., 4., 5., 6., 7., 8., 9., 10., 11.]);
         let short = Samples { runs: vec![run("2", 3, &[0])], ..samples };
-        assert!(short.read(&mut joined, 0..1, &mut [0.0; 2]).unwrap_err().to_string().contains("2 samples"));
+        assert!(read(&short, &mut joined, 0..1).unwrap_err().to_string().contains("2 samples"));
     }
 }
