@@ -2,6 +2,7 @@
 //! ranks hold beside it.
 
 use crate::{
+    message::PIECE,
     options::{Baseline, EncodingOptions, Precision, RidgeCvOptions, STAGE},
     repeats::TrainingRepeats,
     shares::Costs,
@@ -183,22 +184,20 @@ impl<S: Shared> FitPlan<S> {
         }
     }
 
-    /// Of one rank: as its solver's plan says, less the features that it was given, which are dropped once they are
-    /// centred; and what the stage holds.
+    /// Of one rank: as its solver's plan says, and what the stage holds.
     fn rank_memory(&self, of: &Workload<S>) -> u64 {
         let [n, p, held] = [of.n_samples, of.n_features, self.held_out].map(|size| size as u64);
         let block = of.settings.block().min(of.n_targets) as u64;
         let width = of.precision.bytes() as u64;
-        // Series as they are read, and put together from their runs.
-        let read = 4 * block * (n + self.points as u64);
+        // Series as they are read.
+        let read = 4 * block * self.points as u64;
         let others = u64::from(self.ranks > 1);
         let repeats = match self.repeated {
             0 => 0,
             repeated => block * (repeated * TrainingRepeats::BYTES + 4 * self.points) as u64,
         };
         let beside = |phase: &str| match phase {
-            "features" => n * p * width,
-            "decompositions" => 0,
+            "features" | "decompositions" => 0,
             "penalties" => read,
             // Coefficients as they are written; held-out features, series, and predictions in each rearrangement. After
             // them, repeats among the training runs.
@@ -211,8 +210,9 @@ impl<S: Shared> FitPlan<S> {
         let phases = S::phases(of);
         let messages = |phase: &str| others * S::messages(of, phase);
         let bytes = phases.iter().map(|phase| phase.bytes + beside(phase.name) + messages(phase.name));
-        let dropped = if self.baseline.is_none() { n * p * width } else { 0 };
-        bytes.max().unwrap_or(0).saturating_sub(dropped)
+        // Those who fit one piece after the other centre a copy for each.
+        let whole = if self.baseline.is_some() { n * p * width } else { 0 };
+        bytes.max().unwrap_or(0) + whole
     }
 }
 
@@ -240,9 +240,9 @@ impl Shared for RidgeSettings {
         let [n, p, alphas] = [of.n_samples, of.n_features, of.settings.alphas.len()].map(|size| size as u64);
         let (k, width) = (n.min(p), of.precision.bytes() as u64);
         match phase {
-            // The Gram matrix, and a decomposition.
-            "decompositions" => 16 * p * p + 2 * width * k * (n + p),
-            "penalties" => 16 * (k * k + (alphas + 1) * n),
+            // Some columns of the Gram matrix, and a decomposition that is sent to a rank before it has its own.
+            "decompositions" => 4 * PIECE as u64 + width * k * (n + p),
+            "penalties" => 8 * (k * (k + 1) / 2 + (alphas + 1) * n),
             _ => 0,
         }
     }

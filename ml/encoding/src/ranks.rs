@@ -106,7 +106,7 @@ pub(crate) fn fit<T: Number>(
         let (solver, fit) = match &mut work.features {
             Features::Decomposed(ridge) => (Solver::Cores(ridge), chosen(ridge, own, c)?),
             Features::Each(x, settings) => {
-                alone = RidgeCv::new(x.as_ref(), settings.clone()).map_err(of_ridge)?;
+                alone = RidgeCv::new(x.clone(), settings.clone()).map_err(of_ridge)?;
                 (Solver::Cores(&alone), alone.choose(own).map_err(|e| own.cause(e))?)
             }
             Features::Streamed(ridge) => {

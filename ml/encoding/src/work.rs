@@ -1,7 +1,7 @@
 //! Who works on the features: all ranks together, once, or, for comparison, everyone for targets of their own.
 
 use crate::{
-    message::{Number, pack, unpack},
+    message::{Number, add_up, shared},
     options::{Baseline, CvChoice, EncodingOptions, of_ridge},
     shares::Costs,
     solver::Stream,
@@ -9,9 +9,7 @@ use crate::{
 };
 use faer::Mat;
 use std::ops::Range;
-use voxelflow_ridge::{
-    Decomposition, FoldSizes, Prepared, RidgeCv, RidgeFit, RidgeSettings, Score, StreamedRidge,
-};
+use voxelflow_ridge::{FoldSizes, Prepared, RidgeCv, RidgeFit, RidgeSettings, Score, StreamedRidge};
 use voxelflow_stage::{Result, Samples};
 use voxelflow_sync::{Communicator, CommunicatorExt, Rank, ReduceOp, equal_ranges};
 
@@ -47,8 +45,7 @@ impl<T: Number> Work<T> {
         c: &mut dyn Communicator,
     ) -> Result<Self> {
         let (rank, world) = (c.rank().0, c.world());
-        let prepared = Prepared::new(x.as_ref(), settings).map_err(of_ridge)?;
-        drop(x);
+        let prepared = Prepared::new(x, settings).map_err(of_ridge)?;
         let without = !options.alpha_per_target
             && options.scoring != Score::Pearson
             && options.choice()? == CvChoice::LeaveOneOut;
@@ -73,7 +70,7 @@ impl<T: Number> Work<T> {
     ) -> Result<Self> {
         let shares = equal_ranges(samples.targets(), c.world());
         let share = shares.get(c.rank().0).cloned().unwrap_or_default();
-        let each = Prepared::new(x.as_ref(), settings.clone()).map_err(of_ridge)?.decompositions();
+        let each = 1 + FoldSizes::of(&settings.cv).count;
         let one_by_one = baseline == Baseline::Mor;
         let models = if one_by_one { share.len() } else { usize::from(!share.is_empty()) };
         Ok(Self {
@@ -146,20 +143,15 @@ impl MeanScores {
 }
 
 /// The Gram matrix of shares of the samples, then the decompositions, one after the other on the next rank.
-fn decomposed<T: Number>(prepared: Prepared<T>, c: &mut dyn Communicator) -> Result<RidgeCv<T>> {
+fn decomposed<T: Number>(mut prepared: Prepared<T>, c: &mut dyn Communicator) -> Result<RidgeCv<T>> {
     let (rank, world) = (c.rank().0, c.world());
     let [n, p] = prepared.shape();
     let gram = if prepared.needs_gram() {
         let rows = equal_ranges(n, world).get(rank).cloned().unwrap_or(n..n);
-        let own = prepared.gram(rows);
-        let mut flat: Vec<f64> = own.col_iter().flat_map(|column| column.iter().copied()).collect();
-        if prepared.decompositions() == 1 {
-            // One rank needs it.
-            c.reduce(Rank(0), ReduceOp::Sum, &mut flat)?;
-        } else {
-            c.all_reduce(ReduceOp::Sum, &mut flat)?;
-        }
-        Some(Mat::from_fn(p, p, |i, j| flat[j * p + i]))
+        let mut gram = prepared.gram(rows);
+        // One decomposition needs it on one rank.
+        add_up(&mut gram, (prepared.decompositions() == 1).then_some(Rank(0)), c)?;
+        Some(gram)
     } else {
         None
     };
@@ -169,17 +161,8 @@ fn decomposed<T: Number>(prepared: Prepared<T>, c: &mut dyn Communicator) -> Res
         own.push(prepared.decompose(number, gram.as_ref()).map_err(of_ridge)?);
     }
     drop(gram);
-    let mut own = own.into_iter();
-    let mut all: Vec<Decomposition<T>> = Vec::with_capacity(count);
-    for number in 0..count {
-        let root = number % world;
-        if world == 1 {
-            all.extend(own.next());
-            continue;
-        }
-        let packed = if root == rank { own.next().map(pack).unwrap_or_default() } else { Vec::new() };
-        all.push(unpack(&c.broadcast_bytes(Rank(root), packed)?)?);
-    }
+    let spare = if own.is_empty() { prepared.spare_features() } else { None };
+    let all = shared(own, count, [n, p], spare, c)?;
     prepared.with(all).map_err(of_ridge)
 }
 

@@ -37,7 +37,7 @@ fn mean_r(x: &Mat<f64>, y: &Mat<f64>, parts: &[usize]) -> Result<f64> {
         score: Score::Pearson,
         ..RidgeSettings::default()
     };
-    let fit = RidgeCv::new(x.as_ref(), settings)?.choose(&mut y.as_ref())?;
+    let fit = RidgeCv::new(x.clone(), settings)?.choose(&mut y.as_ref())?;
     Ok(fit.mean_scores.iter().copied().fold(f64::NEG_INFINITY, f64::max))
 }
 

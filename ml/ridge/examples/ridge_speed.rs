@@ -131,8 +131,7 @@ fn run<T: Stored>(
     let read = clock.elapsed();
     let path = folder.join("y.bin");
     let mut targets = TargetFile { file: File::open(&path)?, path, samples, count };
-    let ridge = RidgeCv::new(x.as_ref(), settings)?;
-    drop(x);
+    let ridge = RidgeCv::new(x, settings)?;
     let decomposed = clock.elapsed();
     let fit = ridge.choose(&mut targets)?;
     let chosen = clock.elapsed();
@@ -186,8 +185,7 @@ fn banded<T: Stored>(
     let x = features::<T>(&folder.join("x.bin"), samples, p)?;
     let path = folder.join("y.bin");
     let mut targets = TargetFile { file: File::open(&path)?, path, samples, count };
-    let ridge = BandedRidgeCv::new(x.as_ref(), settings)?;
-    drop(x);
+    let ridge = BandedRidgeCv::new(x, settings)?;
     let fit = ridge.choose(&mut targets)?;
     let chosen = clock.elapsed();
     let mut out = File::create(folder.join("weights.bin"))?;

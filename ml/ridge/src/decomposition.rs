@@ -10,22 +10,25 @@ use crate::folds::FoldRows;
 use crate::settings::validate;
 use crate::spectrum::{Spectrum, centred, gram};
 use crate::{CrossValidation, Error, Result, RidgeCv, RidgeSettings, Scalar};
-use faer::{Mat, MatRef};
+use faer::Mat;
 use std::ops::Range;
 
 /// Centred features and their folds, before anything is decomposed.
 pub struct Prepared<T> {
     pub(crate) settings: RidgeSettings,
+    /// Samples and features.
+    shape: [usize; 2],
     pub(crate) x: Mat<T>,
     pub(crate) means: Vec<f64>,
-    pub(crate) folds: Vec<FoldRows<T>>,
+    pub(crate) folds: Vec<FoldRows>,
 }
 
 /// Eigenvalues and the basis in which a ridge fit is diagonal, of all samples or of a fold's training samples.
 #[derive(Clone, Debug)]
 pub struct Decomposition<T> {
     pub(crate) spectrum: Spectrum<T>,
-    /// Samples in the basis: all for leave-one-out, those that a fold predicts; none where they are not needed.
+    /// Samples in the basis: all for leave-one-out, those that a fold holds out, of which those that it predicts come first;
+    /// none where they are not needed.
     pub(crate) z: Mat<T>,
 }
 
@@ -58,23 +61,23 @@ impl<T> From<DecompositionParts<T>> for Decomposition<T> {
 }
 
 impl<T: Scalar> Prepared<T> {
-    /// Centres the features `x`, `[n_samples, n_features]`.
+    /// Centres the features `x`, `[n_samples, n_features]`, in their memory.
     ///
     /// # Errors
     /// Features that are not finite; settings out of range; folds that do not fit the samples.
-    pub fn new(x: MatRef<'_, T>, settings: RidgeSettings) -> Result<Self> {
-        validate(x, &settings)?;
+    pub fn new(x: Mat<T>, settings: RidgeSettings) -> Result<Self> {
+        validate(x.as_ref(), &settings)?;
         let (x, means) = centred(x)?;
         let folds = match &settings.cv {
             CrossValidation::LeaveOneOut => Vec::new(),
-            CrossValidation::Folds(folds) => FoldRows::all(x.as_ref(), folds)?,
+            CrossValidation::Folds(folds) => FoldRows::all(x.nrows(), folds)?,
         };
-        Ok(Self { settings, x, means, folds })
+        Ok(Self { settings, shape: [x.nrows(), x.ncols()], x, means, folds })
     }
 
     /// `[n_samples, n_features]`.
     pub fn shape(&self) -> [usize; 2] {
-        [self.x.nrows(), self.x.ncols()]
+        self.shape
     }
 
     /// How many decompositions a fit needs: one of all samples, and one of each fold.
@@ -84,7 +87,7 @@ impl<T: Scalar> Prepared<T> {
 
     /// Whether any of them starts from the Gram matrix: not where features outnumber all samples.
     pub fn needs_gram(&self) -> bool {
-        self.x.nrows() >= self.x.ncols()
+        self.shape[0] >= self.shape[1]
     }
 
     /// What the samples `rows` add to the Gram matrix of the centred features, `[n_features, n_features]`.
@@ -118,6 +121,12 @@ impl<T: Scalar> Prepared<T> {
         };
         found.spectrum.check(&self.settings.alphas)?;
         Ok(found)
+    }
+
+    /// The features, from who decomposes nothing any more: a fit by leave-one-out needs them in the basis only, and what others
+    /// send of that may take their memory. Nothing for folds, whose fits need them.
+    pub fn spare_features(&mut self) -> Option<Mat<T>> {
+        (self.settings.cv == CrossValidation::LeaveOneOut).then(|| std::mem::replace(&mut self.x, Mat::new()))
     }
 
     /// A fit, ready for targets.

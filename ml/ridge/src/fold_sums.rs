@@ -1,30 +1,76 @@
 //! Scores of all penalties in a fold, from sums that a product gives for all penalties together.
+//!
+//! With X and Y about the means of all samples, x̄ those of the training samples and V the basis of the fold,
+//!
+//! ```text
+//!   Z = (X − x̄)·V        M = Σ_train (y − ȳ)·zᵀ = Σ_train y·zᵀ = (XᵀY)ᵀ·V − Y_outᵀ·Z_out
+//! ```
+//! because Y sums to zero over all samples, and Z over the training samples. The second product is also what sums of
+//! `y·ŷ` over the samples that are predicted follow from, so that M costs no product of the features that are held out.
 
-use crate::columns::of_columns;
+use crate::columns::{each_column, made, of_columns};
+use crate::folds::rows;
 use crate::quadratic::{Quadratic, Shrinkage};
 use crate::score::Sums;
-use crate::spectrum::{gram, product};
+use crate::spectrum::{gram, product, threads};
 use crate::{Decomposition, Scalar, Score};
-use faer::Mat;
+use faer::linalg::matmul::matmul;
+use faer::{Accum, ColRef, Mat, MatRef};
 
-/// A fold's part of a block of targets.
+/// Y of a block in the samples that a fold holds out.
 pub(crate) struct FoldTargets<T> {
-    /// `XᵀY` of the training samples, or their Y, about their means.
-    statistic: Mat<T>,
-    /// Held targets about the means of the training samples, beside which predictions of a huge penalty are lost.
-    held: Mat<T>,
-    /// Of each of these, what its values and their squares sum to.
+    /// About the mean of all samples; those that are predicted come first.
+    out: Mat<T>,
+    /// How many are predicted.
+    n_held: usize,
+    /// Means of the training samples.
+    means: Vec<f64>,
+    /// Of each target, what the samples that are predicted and their squares sum to, about those means: beside them
+    /// predictions of a huge penalty are lost.
     sums: Vec<(f64, f64)>,
 }
 
 impl<T: Scalar> FoldTargets<T> {
-    /// `statistic`: `XᵀY` of the training samples, or their Y, about their means; `held`, `[n_samples, n_targets]`: what is
-    /// to be predicted, about the same means.
-    pub fn new(statistic: Mat<T>, held: Mat<T>) -> Self {
-        let add = |(y, yy): (f64, f64), value: &T| (y + value.wide(), yy + value.wide() * value.wide());
-        let sums = of_columns(held.as_ref(), |_, column| column.iter().fold((0.0, 0.0), add));
-        Self { statistic, held, sums }
+    /// Of `y`, `[n_samples, n_targets]`, about its means: `out` is held out, of which the first `n_held` are predicted.
+    pub fn new(y: MatRef<'_, T>, out: &[usize], n_held: usize) -> Self {
+        let n_train = (y.nrows() - out.len()) as f64;
+        let out = rows(y, out);
+        let of = |_, column: ColRef<'_, T>| {
+            // All samples sum to zero, so the training samples sum to minus the others.
+            let mean = -column.iter().map(|v| v.wide()).sum::<f64>() / n_train;
+            let add = |(y, yy): (f64, f64), value: &T| {
+                let about = value.wide() - mean;
+                (y + about, yy + about * about)
+            };
+            (mean, column.iter().take(n_held).fold((0.0, 0.0), add))
+        };
+        let (means, sums) = of_columns(out.as_ref(), of).into_iter().unzip();
+        Self { out, n_held, means, sums }
     }
+
+    /// `m − Y_outᵀ·Z_out` of the fold `of`; `yz`: the part of the product that the samples make that are predicted.
+    fn less_what_is_out(&self, mut m: Mat<T>, yz: &Mat<T>, of: &Decomposition<T>) -> Mat<T> {
+        each_column(&mut m, |j, m| m.iter_mut().zip(yz.col(j).iter()).for_each(|(m, yz)| *m -= *yz));
+        let besides = self.out.nrows() - self.n_held;
+        if besides > 0 {
+            let [y, z] = [&self.out, &of.z].map(|all| all.subrows(self.n_held, besides));
+            matmul(m.as_mut(), Accum::Add, y.transpose(), z, T::of(-1.0), threads());
+        }
+        m
+    }
+
+    /// The rows `train` of `y` about their means.
+    pub fn about_train(&self, y: MatRef<'_, T>, train: &[usize]) -> Mat<T> {
+        made(train.len(), y.ncols(), |i, j| T::of(y[(train[i], j)].wide() - self.means[j]))
+    }
+}
+
+/// What a block of targets in the basis of a fold follows from.
+pub(crate) enum Statistic<'a, T> {
+    /// `XᵀY` of all samples.
+    Features(&'a Mat<T>),
+    /// Y of the training samples, about their means.
+    Samples(Mat<T>),
 }
 
 /// What sums over the samples that a decomposed fold predicts follow from.
@@ -37,11 +83,12 @@ pub(crate) struct FoldSums<T> {
 }
 
 impl<T: Scalar> FoldSums<T> {
-    /// Of the fold that is decomposed in `of`.
-    pub fn new(of: &Decomposition<T>, alphas: &[f64]) -> Self {
-        let values = &of.spectrum.values;
-        let z = of_columns(of.z.as_ref(), |_, column| column.iter().map(|z| z.wide()).sum());
-        let squares = Quadratic::new(gram(of.z.as_ref()).as_ref(), values);
+    /// Of the fold that is decomposed in `of`, which predicts the first `n_held` samples of those in its basis.
+    pub fn new(of: &Decomposition<T>, n_held: usize, alphas: &[f64]) -> Self {
+        let (values, held) = (&of.spectrum.values, of.z.subrows(0, n_held));
+        let z = of_columns(held, |_, column| column.iter().map(|z| z.wide()).sum());
+        let square = gram(held);
+        let squares = Quadratic::new(|j, k| square[(j, k)], values, 0..values.len());
         Self { shrinkage: Shrinkage::new(values, alphas), squares, z }
     }
 
@@ -50,20 +97,30 @@ impl<T: Scalar> FoldSums<T> {
         &self,
         of: &Decomposition<T>,
         part: &FoldTargets<T>,
+        statistic: &Statistic<'_, T>,
         score: Score,
         scratch: &mut Mat<f64>,
     ) -> Mat<f64> {
-        let m = product(part.statistic.transpose(), of.spectrum.basis.as_ref());
-        let yz = product(part.held.transpose(), of.z.as_ref());
+        let FoldTargets { n_held, means, sums, .. } = part;
+        let mut yz = product(part.out.subrows(0, *n_held).transpose(), of.z.subrows(0, *n_held));
+        let m = match statistic {
+            Statistic::Features(xy) => {
+                part.less_what_is_out(product(xy.transpose(), of.spectrum.basis.as_ref()), &yz, of)
+            }
+            Statistic::Samples(train) => product(train.transpose(), of.spectrum.basis.as_ref()),
+        };
+        // From here on about the means of the training samples.
+        each_column(&mut yz, |j, yz| {
+            let less = |(yz, mean): (&mut T, &f64)| *yz = T::of(yz.wide() - mean * self.z[j]);
+            yz.iter_mut().zip(means).for_each(less);
+        });
         let yp = self.shrinkage.linear(m.as_ref(), yz.as_ref());
         drop(yz);
-        let mut wide = Mat::new();
-        let m = T::widened(m.as_ref(), &mut wide);
-        let pp = self.squares.squares(m, &self.shrinkage, scratch);
-        let p = self.shrinkage.weighted(m, &self.z);
-        let n = part.held.nrows() as f64;
+        let pp = self.squares.squares(m.as_ref(), &self.shrinkage, scratch);
+        let p = self.shrinkage.weighted(m.as_ref(), &self.z);
+        let n = *n_held as f64;
         Mat::from_fn(pp.nrows(), pp.ncols(), |target, alpha| {
-            let ((y, yy), at) = (part.sums[target], (target, alpha));
+            let ((y, yy), at) = (sums[target], (target, alpha));
             Sums { n, y, p: p[at], yy, pp: pp[at], yp: yp[at] }.score(score)
         })
     }

@@ -1,12 +1,12 @@
 //! Cross-validation over folds: the Gram matrix of a training set is that of all samples less what is held out.
 
-use crate::columns::{made, of_columns};
+use crate::columns::{each_column, made, of_columns};
 use crate::decomposition::Decomposition;
 use crate::fold_sums::FoldTargets;
 use crate::spectrum::{Spectrum, gram, product};
 use crate::targets::TargetBlock;
 use crate::{Error, Result, Scalar};
-use faer::{Mat, MatRef};
+use faer::{ColRef, Mat, MatRef};
 use serde::{Deserialize, Serialize};
 
 /// Which samples are validated by which fit.
@@ -88,15 +88,11 @@ pub fn leave_one_run_out(runs: &[usize], gap: usize) -> Result<Folds> {
     Ok(Folds { n_samples: runs.len(), folds: names.iter().map(fold).collect() })
 }
 
-/// The samples of a fold, ready for blocks of targets.
-pub(crate) struct FoldRows<T> {
-    held: Vec<usize>,
+/// The samples that a fold does not see.
+pub(crate) struct FoldRows {
+    /// Those that are predicted come first.
     out: Vec<usize>,
-    /// Of the training samples, about the mean of all.
-    mean: Vec<f64>,
-    n_train: usize,
-    /// Rows held out, about the mean of all.
-    x_out: Mat<T>,
+    n_held: usize,
 }
 
 /// Rows of `x`.
@@ -104,64 +100,93 @@ pub(crate) fn rows<T: Scalar>(x: MatRef<'_, T>, at: &[usize]) -> Mat<T> {
     made(at.len(), x.ncols(), |i, j| x[(at[i], j)])
 }
 
-impl<T: Scalar> FoldRows<T> {
-    /// All folds over centred features.
-    pub fn all(x: MatRef<'_, T>, folds: &Folds) -> Result<Vec<Self>> {
-        folds.check(x.nrows())?;
-        Ok(folds.folds.iter().map(|(held, besides)| Self::of(x, held, besides)).collect())
+impl FoldRows {
+    /// Of `n_samples`.
+    pub fn all(n_samples: usize, folds: &Folds) -> Result<Vec<Self>> {
+        folds.check(n_samples)?;
+        let fold = |(held, besides): (&[usize], &[usize])| Self {
+            out: held.iter().chain(besides).copied().collect(),
+            n_held: held.len(),
+        };
+        Ok(folds.each().map(fold).collect())
     }
 
-    fn of(x: MatRef<'_, T>, held: &[usize], besides: &[usize]) -> Self {
-        let out: Vec<usize> = held.iter().chain(besides).copied().collect();
-        let n_train = x.nrows() - out.len();
-        let x_out = rows(x, &out);
+    /// The samples that are predicted.
+    pub fn held(&self) -> &[usize] {
+        &self.out[..self.n_held]
+    }
+
+    /// How many these are.
+    pub fn n_held(&self) -> usize {
+        self.n_held
+    }
+
+    /// The samples that it does see, of `n_samples`.
+    pub fn train(&self, n_samples: usize) -> Vec<usize> {
+        let mut is_out = vec![false; n_samples];
+        self.out.iter().for_each(|sample| is_out[*sample] = true);
+        (0..n_samples).filter(|sample| !is_out[*sample]).collect()
+    }
+
+    /// Rows of centred features that are held out.
+    pub fn features<T: Scalar>(&self, x: MatRef<'_, T>) -> FoldFeatures<T> {
+        let x_out = rows(x, &self.out);
+        let n_train = (x.nrows() - self.out.len()) as f64;
         // All samples sum to zero, so the training samples sum to minus the others.
-        let mean =
-            x_out.col_iter().map(|c| -c.iter().map(|v| v.wide()).sum::<f64>() / n_train as f64).collect();
-        Self { held: held.to_vec(), out, mean, n_train, x_out }
+        let mean = |_, c: ColRef<'_, T>| -c.iter().map(|v| v.wide()).sum::<f64>() / n_train;
+        FoldFeatures { mean: of_columns(x_out.as_ref(), mean), n_train, x_out }
     }
 
-    /// Training samples are fewer than features: the Gram matrix of all samples is of no use.
-    pub fn is_wide(&self) -> bool {
-        self.n_train < self.x_out.ncols()
-    }
-
-    /// Decomposes the training samples of `x`. `whole`: the Gram matrix of all samples, unless the fold is wide.
-    pub fn decompose(&self, x: MatRef<'_, T>, whole: Option<&Mat<f64>>) -> Result<Decomposition<T>> {
-        let spectrum = match whole.filter(|_| !self.is_wide()) {
-            Some(whole) => {
-                let away = gram(self.x_out.as_ref());
-                let n = self.n_train as f64;
-                let train = made(x.ncols(), x.ncols(), |i, j| {
-                    whole[(i, j)] - away[(i, j)] - n * self.mean[i] * self.mean[j]
-                });
-                Spectrum::of_gram(&train)?
-            }
+    /// Decomposes the training samples of `x`. `whole`: the Gram matrix of all samples, which is of no use where they are
+    /// fewer than features.
+    pub fn decompose<T: Scalar>(
+        &self,
+        x: MatRef<'_, T>,
+        whole: Option<&Mat<f64>>,
+    ) -> Result<Decomposition<T>> {
+        let own = self.features(x);
+        let is_wide = x.nrows() - self.out.len() < x.ncols();
+        let spectrum = match whole.filter(|_| !is_wide) {
+            Some(whole) => Spectrum::of_gram(&own.gram_of_train(whole))?,
             None => {
-                let mut is_out = vec![false; x.nrows()];
-                self.out.iter().for_each(|sample| is_out[*sample] = true);
-                let train: Vec<usize> = (0..x.nrows()).filter(|sample| !is_out[*sample]).collect();
-                let centred = |i: usize, j: usize| T::of(x[(train[i], j)].wide() - self.mean[j]);
-                Spectrum::of(made(self.n_train, x.ncols(), centred).as_ref())?
+                let train = self.train(x.nrows());
+                let centred = |i: usize, j: usize| T::of(x[(train[i], j)].wide() - own.mean[j]);
+                Spectrum::of(made(train.len(), x.ncols(), centred).as_ref())?
             }
         };
-        let centred = |i: usize, j: usize| T::of(self.x_out[(i, j)].wide() - self.mean[j]);
-        let x_held = made(self.held.len(), x.ncols(), centred);
-        let z = spectrum.project(x_held.as_ref());
+        let z = spectrum.project(own.about_train().as_ref());
         Ok(Decomposition { spectrum, z })
     }
 
-    /// The fold's part of a block. `xy`: `XᵀY` of all samples.
-    pub fn targets(&self, block: &TargetBlock<T>, xy: &Mat<T>) -> FoldTargets<T> {
-        let y_out = rows(block.values.as_ref(), &self.out);
-        let n = self.n_train as f64;
-        let means: Vec<f64> = of_columns(y_out.as_ref(), |_, c| -c.iter().map(|v| v.wide()).sum::<f64>() / n);
-        let away = product(self.x_out.transpose(), y_out.as_ref());
-        let train = made(xy.nrows(), xy.ncols(), |i, j| {
-            T::of(xy[(i, j)].wide() - away[(i, j)].wide() - n * self.mean[i] * means[j])
+    /// The fold's part of a block.
+    pub fn targets<T: Scalar>(&self, y: MatRef<'_, T>) -> FoldTargets<T> {
+        FoldTargets::new(y, &self.out, self.n_held)
+    }
+}
+
+/// Features that a fold holds out.
+pub(crate) struct FoldFeatures<T> {
+    /// About the mean of all samples.
+    x_out: Mat<T>,
+    /// Of the training samples.
+    mean: Vec<f64>,
+    n_train: f64,
+}
+
+impl<T: Scalar> FoldFeatures<T> {
+    /// The Gram matrix of the training samples about their mean, by that of all samples.
+    pub fn gram_of_train(&self, whole: &Mat<f64>) -> Mat<f64> {
+        let (away, mean, n) = (gram(self.x_out.as_ref()), &self.mean, self.n_train);
+        made(whole.nrows(), whole.ncols(), |i, j| whole[(i, j)] - away[(i, j)] - n * mean[i] * mean[j])
+    }
+
+    /// What is held out, about the mean of the training samples.
+    pub fn about_train(self) -> Mat<T> {
+        let Self { mut x_out, mean, .. } = self;
+        each_column(&mut x_out, |j, column| {
+            column.iter_mut().for_each(|value| *value = T::of(value.wide() - mean[j]));
         });
-        let about = |i: usize, j: usize| T::of(y_out[(i, j)].wide() - means[j]);
-        FoldTargets::new(train, made(self.held.len(), y_out.ncols(), about))
+        x_out
     }
 }
 

@@ -3,15 +3,20 @@
 use crate::columns::{made, of_columns};
 use crate::quadratic::{Quadratic, Shrinkage};
 use crate::score::Sums;
-use crate::spectrum::{Spectrum, add_square, product};
+use crate::spectrum::{Spectrum, add_square, product, threads};
 use crate::targets::{TargetBlock, blocks};
 use crate::{Scalar, Score};
-use faer::{ColRef, Mat, MatRef};
+use faer::linalg::matmul::matmul;
+use faer::{Accum, ColRef, Mat, MatRef};
 use rayon::prelude::*;
 use std::ops::Range;
 
 /// Samples that are looked at together.
 const ROWS: usize = 1024;
+/// Samples whose products with a block of targets are held at once: what is made of them finds them in a cache.
+const TOGETHER: usize = 1024;
+/// Columns of the square that are looked at together.
+const COLUMNS: usize = 512;
 
 /// The decomposition and the penalties, and what is the same for all blocks of targets.
 pub(crate) struct LeaveOneOut<'a, T> {
@@ -76,26 +81,37 @@ impl<'a, T: Scalar> LeaveOneOut<'a, T> {
         scores.collect()
     }
 
-    /// What blocks that were [`SharedErrors::add`]ed say, as numbers that add up over shares of the targets: see
-    /// [`SharedSums`].
+    /// Adds a block of targets `y`, `[n_samples, n_targets]`, and the same in the basis, `m`, `[n_targets, n_values]`, to
+    /// `errors`.
+    pub fn add(&self, errors: &mut SharedErrors<T>, y: &Mat<T>, m: &Mat<T>) {
+        let SharedErrors { square, cross, rows, scratch } = errors;
+        rows.par_chunks_mut(ROWS).enumerate().for_each(|(chunk, sums)| {
+            let rows = y.as_ref().subrows(chunk * ROWS, sums.len());
+            for column in rows.col_iter() {
+                sums.iter_mut().zip(column.iter()).for_each(|(sum, v)| *sum += v.wide() * v.wide());
+            }
+        });
+        add_square(square, m.transpose());
+        // Y·Mᵀ of all samples is as large as Z, and only sums over its values are of use.
+        for rows in blocks(self.z.nrows(), scratch.nrows()) {
+            let mut own = scratch.subrows_mut(0, rows.len());
+            let y = y.subrows(rows.start, rows.len());
+            matmul(own.as_mut(), Accum::Replace, y, m.as_ref(), T::of(1.0), threads());
+            let found = self.shrinkage.linear(self.rows(&rows), own.as_ref());
+            let mut cross = cross.subrows_mut(rows.start, rows.len());
+            cross += found;
+        }
+    }
+
+    /// What blocks that were [`Self::add`]ed say, as numbers that add up over shares of the targets: see [`SharedSums`].
     pub fn sums(&self, errors: &SharedErrors<T>) -> Vec<f64> {
         let of = SharedSums { values: self.z.ncols(), samples: self.z.nrows() };
-        let mut sums = vec![0.0; of.len(self.alphas.len())];
-        let (square, rest) = sums.split_at_mut(of.values * of.values);
+        let mut sums = Vec::with_capacity(of.len(self.alphas.len()));
         for (j, column) in errors.square.col_iter().enumerate() {
-            for (i, value) in column.iter().enumerate().skip(j) {
-                square[i * of.values + j] = value.wide();
-                square[j * of.values + i] = value.wide();
-            }
+            sums.extend(column.iter().skip(j).map(|value| value.wide()));
         }
-        let (cross, squares) = rest.split_at_mut(self.alphas.len() * of.samples);
-        for rows in blocks(of.samples, ROWS) {
-            let found = self.shrinkage.linear(self.rows(&rows), errors.cross.subrows(rows.start, rows.len()));
-            for (cross, found) in cross.chunks_exact_mut(of.samples.max(1)).zip(found.col_iter()) {
-                cross[rows.clone()].iter_mut().zip(found.iter()).for_each(|(to, from)| *to = *from);
-            }
-        }
-        squares.copy_from_slice(&errors.rows);
+        errors.cross.col_iter().for_each(|column| sums.extend(column.iter()));
+        sums.extend(&errors.rows);
         sums
     }
 
@@ -103,31 +119,35 @@ impl<'a, T: Scalar> LeaveOneOut<'a, T> {
     /// all shares of the targets together.
     pub fn shared(&self, sums: &[f64], which: Range<usize>) -> Vec<f64> {
         let of = SharedSums { values: self.z.ncols(), samples: self.z.nrows() };
-        let (square, rest) = sums.split_at(of.values * of.values);
+        let (square, rest) = sums.split_at(of.triangle());
         let (cross, squares) = rest.split_at(self.alphas.len() * of.samples);
-        let square = MatRef::from_column_major_slice(square, of.values, of.values);
-        let quadratic = Quadratic::<f64>::new(square, &self.spectrum.values);
-        let mut errors = vec![0.0; self.alphas.len()];
+        let mut fitted = Mat::<f64>::zeros(which.len(), self.alphas.len());
         let (mut wide, mut scratch) = (Mat::new(), Mat::new());
-        for rows in blocks(which.len(), ROWS) {
-            let rows = which.start + rows.start..which.start + rows.end;
-            let kept = self.kept(&rows);
-            let z = T::widened(self.rows(&rows), &mut wide);
-            let fitted = quadratic.squares(z, &self.shrinkage, &mut scratch);
-            for (alpha, error) in errors.iter_mut().enumerate() {
-                let cross = &cross[alpha * of.samples..];
-                let each = rows.clone().enumerate().map(|(at, i)| {
-                    (squares[i] - 2.0 * cross[i] + fitted[(at, alpha)]) / kept[(at, alpha)].powi(2)
-                });
-                *error += each.sum::<f64>();
+        for columns in blocks(of.values, COLUMNS) {
+            let square = |i: usize, j: usize| square[of.place(i, j)];
+            let quadratic = Quadratic::<f64>::new(square, &self.spectrum.values, columns);
+            for rows in blocks(which.len(), ROWS) {
+                let own = which.start + rows.start..which.start + rows.end;
+                let z = T::widened(self.rows(&own), &mut wide);
+                let found = quadratic.squares(z, &self.shrinkage, &mut scratch);
+                let mut fitted = fitted.subrows_mut(rows.start, rows.len());
+                fitted += found;
             }
         }
-        errors
+        let kept = self.kept(&which);
+        let error = |alpha: usize| {
+            let cross = &cross[alpha * of.samples..];
+            let each = which.clone().enumerate().map(|(at, i)| {
+                (squares[i] - 2.0 * cross[i] + fitted[(at, alpha)]) / kept[(at, alpha)].powi(2)
+            });
+            each.sum()
+        };
+        (0..self.alphas.len()).map(error).collect()
     }
 }
 
-/// How the sums of a share are laid out: `Σ M·Mᵀ` `[n_values, n_values]`, of each penalty `Σⱼ zᵢⱼ (Y·Mᵀ)ᵢⱼ / (λⱼ + α)`
-/// `[n_alphas, n_samples]`, and `Σ y²` of each sample.
+/// How the sums of a share are laid out: the lower triangle of `Σ M·Mᵀ` `[n_values, n_values]`, of each penalty
+/// `Σⱼ zᵢⱼ (Y·Mᵀ)ᵢⱼ / (λⱼ + α)` `[n_alphas, n_samples]`, and `Σ y²` of each sample.
 struct SharedSums {
     values: usize,
     samples: usize,
@@ -135,7 +155,18 @@ struct SharedSums {
 
 impl SharedSums {
     fn len(&self, alphas: usize) -> usize {
-        self.values * self.values + (alphas + 1) * self.samples
+        self.triangle() + (alphas + 1) * self.samples
+    }
+
+    fn triangle(&self) -> usize {
+        self.values * (self.values + 1) / 2
+    }
+
+    /// Of the number in row `i` and column `j` of the square.
+    fn place(&self, i: usize, j: usize) -> usize {
+        let (row, column) = (i.max(j), i.min(j));
+        // Columns before this one, less what they lack above the diagonal.
+        column * self.values - column * (column + 1) / 2 + row
     }
 }
 
@@ -143,32 +174,39 @@ impl SharedSums {
 pub(crate) struct SharedErrors<T> {
     /// `Σ M·Mᵀ`, the lower triangle.
     square: Mat<T>,
-    /// `Σ Y·Mᵀ`.
+    /// Of each penalty `Σⱼ zᵢⱼ (Y·Mᵀ)ᵢⱼ / (λⱼ + α)`, `[n_samples, n_alphas]`.
     cross: Mat<f64>,
     /// `Σ y²` of each sample.
     rows: Vec<f64>,
+    /// `Y·Mᵀ` of some samples.
     scratch: Mat<T>,
 }
 
 impl<T: Scalar> SharedErrors<T> {
-    pub fn new(n_samples: usize, n_values: usize) -> Self {
+    pub fn new(n_samples: usize, n_values: usize, n_alphas: usize) -> Self {
         Self {
             square: Mat::zeros(n_values, n_values),
-            cross: Mat::zeros(n_samples, n_values),
+            cross: Mat::zeros(n_samples, n_alphas),
             rows: vec![0.0; n_samples],
-            scratch: Mat::new(),
+            scratch: Mat::zeros(n_samples.min(TOGETHER), n_values),
         }
     }
+}
 
-    /// Adds a block of targets `y`, `[n_samples, n_targets]`, and the same in the basis, `m`, `[n_targets, n_values]`.
-    pub fn add(&mut self, y: &Mat<T>, m: &Mat<T>) {
-        self.rows.par_chunks_mut(ROWS).enumerate().for_each(|(chunk, sums)| {
-            let rows = y.as_ref().subrows(chunk * ROWS, sums.len());
-            for column in rows.col_iter() {
-                sums.iter_mut().zip(column.iter()).for_each(|(sum, v)| *sum += v.wide() * v.wide());
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_triangle_has_a_place_for_every_pair() {
+        let of = SharedSums { values: 5, samples: 0 };
+        let mut next = 0;
+        for j in 0..5 {
+            for i in j..5 {
+                assert_eq!((of.place(i, j), of.place(j, i)), (next, next));
+                next += 1;
             }
-        });
-        add_square(&mut self.square, m.transpose());
-        T::add_product(&mut self.cross, y.as_ref(), m.as_ref(), &mut self.scratch);
+        }
+        assert_eq!(of.triangle(), next);
     }
 }

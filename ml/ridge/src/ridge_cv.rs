@@ -3,22 +3,24 @@
 use crate::columns::{each_column, made, of_columns};
 use crate::decomposition::{Decomposition, Prepared};
 use crate::evidence::{Projected, decided, projected, unfit_of};
-use crate::fold_sums::{FoldSums, mean_of_folds};
+use crate::fold_sums::{FoldSums, Statistic, mean_of_folds};
 use crate::folds::{FoldRows, cross};
 use crate::leave_one_out::{LeaveOneOut, SharedErrors};
 use crate::spectrum::product;
 use crate::targets::{TargetBlock, blocks, check_samples};
 use crate::{CrossValidation, Error, Evidence, Result, RidgeFit, RidgeSettings, Scalar, Score, Targets};
-use faer::{Mat, MatRef};
+use faer::Mat;
 use std::ops::Range;
 
 /// Features, ready for targets.
 pub struct RidgeCv<T> {
     settings: RidgeSettings,
+    n_samples: usize,
+    /// Centred features; none for leave-one-out, which has them in the basis.
     x: Mat<T>,
     means: Vec<f64>,
     whole: Decomposition<T>,
-    folds: Vec<(FoldRows<T>, Decomposition<T>)>,
+    folds: Vec<(FoldRows, Decomposition<T>)>,
 }
 
 /// Coefficients of a block of targets.
@@ -33,13 +35,14 @@ pub struct Coefficients<T> {
 }
 
 impl<T: Scalar> RidgeCv<T> {
-    /// Decomposes the features `x`, `[n_samples, n_features]`. [`Prepared`] does the same in pieces.
+    /// Decomposes the features `x`, `[n_samples, n_features]`, which are centred where they are. [`Prepared`] does the same
+    /// in pieces.
     ///
     /// # Errors
     /// Features that are not finite; settings out of range; penalties too small for these features.
-    pub fn new(x: MatRef<'_, T>, settings: RidgeSettings) -> Result<Self> {
+    pub fn new(x: Mat<T>, settings: RidgeSettings) -> Result<Self> {
         let prepared = Prepared::new(x, settings)?;
-        let gram = prepared.needs_gram().then(|| prepared.gram(0..x.nrows()));
+        let gram = prepared.needs_gram().then(|| prepared.gram(0..prepared.shape()[0]));
         let all: Result<Vec<_>> =
             (0..prepared.decompositions()).map(|number| prepared.decompose(number, gram.as_ref())).collect();
         prepared.with(all?)
@@ -50,8 +53,10 @@ impl<T: Scalar> RidgeCv<T> {
         whole: Decomposition<T>,
         folds: Vec<Decomposition<T>>,
     ) -> Self {
-        let Prepared { settings, x, means, folds: rows } = prepared;
-        Self { settings, x, means, whole, folds: rows.into_iter().zip(folds).collect() }
+        let [n_samples, _] = prepared.shape();
+        let Prepared { settings, x, means, folds: rows, .. } = prepared;
+        let x = if settings.cv == CrossValidation::LeaveOneOut { Mat::new() } else { x };
+        Self { settings, n_samples, x, means, whole, folds: rows.into_iter().zip(folds).collect() }
     }
 
     /// Chooses the penalties, reading all targets once.
@@ -60,7 +65,7 @@ impl<T: Scalar> RidgeCv<T> {
     /// Targets that cannot be read or have another number of samples.
     pub fn choose(&self, targets: &mut dyn Targets<T>) -> Result<RidgeFit<T>> {
         let evidence = self.evidence(targets)?;
-        let mean_scores = self.mean_scores(evidence.sums(), 0..self.x.nrows(), |_| Ok::<_, Error>(()))?;
+        let mean_scores = self.mean_scores(evidence.sums(), 0..self.n_samples, |_| Ok::<_, Error>(()))?;
         Ok(self.decide(evidence, mean_scores))
     }
 
@@ -69,7 +74,7 @@ impl<T: Scalar> RidgeCv<T> {
     /// # Errors
     /// Targets that cannot be read or have another number of samples.
     pub fn evidence(&self, targets: &mut dyn Targets<T>) -> Result<Evidence<T>> {
-        check_samples(targets, self.x.nrows())?;
+        check_samples(targets, self.n_samples)?;
         if self.without_predictions() { self.shared_evidence(targets) } else { self.scored_evidence(targets) }
     }
 
@@ -85,8 +90,9 @@ impl<T: Scalar> RidgeCv<T> {
 
     fn shared_evidence(&self, targets: &mut dyn Targets<T>) -> Result<Evidence<T>> {
         let z = &self.whole.z;
-        let (n, count) = (self.x.nrows(), targets.count());
-        let mut errors = SharedErrors::new(n, z.ncols());
+        let count = targets.count();
+        let alone = self.leave_one_out();
+        let mut errors = SharedErrors::new(self.n_samples, z.ncols(), self.settings.alphas.len());
         let (mut unfit, mut kept) = (Vec::new(), Vec::new());
         let by_variance = self.settings.score == Score::R2;
         let mut block = TargetBlock::empty();
@@ -96,8 +102,8 @@ impl<T: Scalar> RidgeCv<T> {
             if by_variance {
                 block.standardize();
             }
-            let mut m = product(block.values.transpose(), z.as_ref());
-            errors.add(&block.values, &m);
+            let mut m = self.in_basis(&block);
+            alone.add(&mut errors, &block.values, &m);
             if self.settings.read_once {
                 if by_variance {
                     let scale = |target: usize| {
@@ -111,7 +117,8 @@ impl<T: Scalar> RidgeCv<T> {
                 kept.push(projected(&block, m));
             }
         }
-        let mut sums = self.leave_one_out().sums(&errors);
+        drop(block);
+        let mut sums = alone.sums(&errors);
         sums.push((count - unfit.len()) as f64);
         Ok(Evidence { sums, scores: Vec::new(), count, unfit, kept })
     }
@@ -120,7 +127,8 @@ impl<T: Scalar> RidgeCv<T> {
         let (alphas, score) = (&self.settings.alphas, self.settings.score);
         let alone = (self.settings.cv == CrossValidation::LeaveOneOut).then(|| self.leave_one_out());
         let leverages = alone.as_ref().map(LeaveOneOut::all_kept);
-        let folds: Vec<FoldSums<T>> = self.folds.iter().map(|(_, of)| FoldSums::new(of, alphas)).collect();
+        let of_fold = |(fold, of): &(FoldRows, Decomposition<T>)| FoldSums::new(of, fold.n_held(), alphas);
+        let folds: Vec<FoldSums<T>> = self.folds.iter().map(of_fold).collect();
         let (mut sums, mut fitted) = (vec![0.0; alphas.len()], 0.0);
         let (mut unfit, mut all, mut kept) = (Vec::new(), Vec::new(), Vec::new());
         let (mut block, mut scratch) = (TargetBlock::empty(), Mat::new());
@@ -128,12 +136,12 @@ impl<T: Scalar> RidgeCv<T> {
             block.refill(targets, &[range])?;
             let (scores, m) = match (&alone, &leverages) {
                 (Some(alone), Some(leverages)) => {
-                    let m = product(block.values.transpose(), self.whole.z.as_ref());
+                    let m = self.in_basis(&block);
                     (alone.per_target(&block, &m, leverages, score), Some(m))
                 }
                 _ => {
                     let xy = cross(self.x.as_ref(), &block);
-                    let m = self.settings.read_once.then(|| self.in_basis(&xy));
+                    let m = self.settings.read_once.then(|| self.rotated(&xy));
                     (self.fold_scores(&block, &xy, &folds, &mut scratch), m)
                 }
             };
@@ -153,8 +161,16 @@ impl<T: Scalar> RidgeCv<T> {
         Ok(Evidence { sums, count: all.len(), scores: all, unfit, kept })
     }
 
-    /// Targets in the basis of all samples, `[n_targets, n_values]`, from their `XᵀY`.
-    fn in_basis(&self, xy: &Mat<T>) -> Mat<T> {
+    /// Targets in the basis of all samples, `[n_targets, n_values]`.
+    fn in_basis(&self, block: &TargetBlock<T>) -> Mat<T> {
+        match self.settings.cv {
+            CrossValidation::LeaveOneOut => product(block.values.transpose(), self.whole.z.as_ref()),
+            CrossValidation::Folds(_) => self.rotated(&cross(self.x.as_ref(), block)),
+        }
+    }
+
+    /// The same from their `XᵀY`.
+    fn rotated(&self, xy: &Mat<T>) -> Mat<T> {
         product(xy.transpose(), self.whole.spectrum.basis.as_ref())
     }
 
@@ -176,7 +192,7 @@ impl<T: Scalar> RidgeCv<T> {
         if !self.without_predictions() {
             return Ok(sums.iter().map(|sum| sum / fitted).collect());
         }
-        let n = self.x.nrows() as f64;
+        let n = self.n_samples as f64;
         let mut squared = self.leave_one_out().shared(sums, which);
         add_up(&mut squared)?;
         let score = |sum: f64| match self.settings.score {
@@ -199,8 +215,9 @@ impl<T: Scalar> RidgeCv<T> {
         sums: &[FoldSums<T>],
         scratch: &mut Mat<f64>,
     ) -> Vec<Vec<f64>> {
+        let (y, statistic) = (block.values.as_ref(), Statistic::Features(xy));
         let own = self.folds.iter().zip(sums).map(|((fold, of), sums)| {
-            sums.scores(of, &fold.targets(block, xy), self.settings.score, scratch)
+            sums.scores(of, &fold.targets(y), &statistic, self.settings.score, scratch)
         });
         mean_of_folds(own)
     }
@@ -219,11 +236,11 @@ impl<T: Scalar> RidgeCv<T> {
         if !fit.kept.is_empty() {
             return fit.kept.iter().try_for_each(|block| take(self.coefficients(block, &fit.alphas)));
         }
-        check_samples(targets, self.x.nrows())?;
+        check_samples(targets, self.n_samples)?;
         let mut block = TargetBlock::empty();
         for range in blocks(targets.count(), self.settings.block) {
             block.refill(targets, &[range])?;
-            let m = self.in_basis(&cross(self.x.as_ref(), &block));
+            let m = self.in_basis(&block);
             take(self.coefficients(&projected(&block, m), &fit.alphas))?;
         }
         Ok(())

@@ -1,11 +1,8 @@
 //! The numbers that products are made of.
 
-use faer::linalg::matmul::matmul;
-use faer::traits::RealField;
-use faer::{Accum, Mat, MatRef};
-
 use crate::columns::each_column;
-use crate::spectrum::threads;
+use faer::traits::RealField;
+use faer::{Mat, MatRef};
 
 /// `f32` or `f64`: the type of features, targets and large products. Decompositions are in `f64` for both.
 pub trait Scalar: RealField + Copy + Send + Sync + 'static {
@@ -17,15 +14,15 @@ pub trait Scalar: RealField + Copy + Send + Sync + 'static {
     fn wide(self) -> f64;
     /// `a` in 64 bits: itself, or a copy in `scratch`.
     fn widened<'a>(a: MatRef<'a, Self>, scratch: &'a mut Mat<f64>) -> MatRef<'a, f64>;
-    /// `into += a · b`, summed in 64 bits over calls; `scratch`: what one call adds, where that is in 32.
-    fn add_product(into: &mut Mat<f64>, a: MatRef<'_, Self>, b: MatRef<'_, Self>, scratch: &mut Mat<Self>);
 }
 
 impl Scalar for f32 {
     const EPSILON: f64 = f32::EPSILON as f64;
+    #[inline(always)]
     fn of(value: f64) -> Self {
         value as f32
     }
+    #[inline(always)]
     fn wide(self) -> f64 {
         f64::from(self)
     }
@@ -36,28 +33,20 @@ impl Scalar for f32 {
         });
         scratch.as_ref()
     }
-    fn add_product(into: &mut Mat<f64>, a: MatRef<'_, Self>, b: MatRef<'_, Self>, scratch: &mut Mat<Self>) {
-        resized(scratch, a.nrows(), b.ncols());
-        matmul(scratch.as_mut(), Accum::Replace, a, b, 1.0, threads());
-        each_column(into, |j, sum| {
-            sum.iter_mut().zip(scratch.col(j).iter()).for_each(|(sum, add)| *sum += add.wide());
-        });
-    }
 }
 
 impl Scalar for f64 {
     const EPSILON: f64 = f64::EPSILON;
+    #[inline(always)]
     fn of(value: f64) -> Self {
         value
     }
+    #[inline(always)]
     fn wide(self) -> f64 {
         self
     }
     fn widened<'a>(a: MatRef<'a, Self>, _scratch: &'a mut Mat<f64>) -> MatRef<'a, f64> {
         a
-    }
-    fn add_product(into: &mut Mat<f64>, a: MatRef<'_, Self>, b: MatRef<'_, Self>, _scratch: &mut Mat<Self>) {
-        matmul(into.as_mut(), Accum::Add, a, b, 1.0, threads());
     }
 }
 

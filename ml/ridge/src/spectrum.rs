@@ -1,6 +1,6 @@
 //! The decomposition that serves all penalties and targets.
 
-use crate::columns::{made, of_columns};
+use crate::columns::{each_column, made, of_columns};
 use crate::{Error, Result, Scalar};
 use faer::linalg::matmul::{matmul, triangular};
 use faer::{Accum, ColRef, Mat, MatRef, Par, Side};
@@ -33,8 +33,9 @@ pub(crate) fn mirror<T: Scalar>(a: &mut Mat<T>) {
     }
 }
 
-/// Centred features: `x` less its means.
-pub(crate) fn centred<T: Scalar>(x: MatRef<'_, T>) -> Result<(Mat<T>, Vec<f64>)> {
+/// Centred features, in the memory of `x`, and their means.
+pub(crate) fn centred<T: Scalar>(mut x: Mat<T>) -> Result<(Mat<T>, Vec<f64>)> {
+    let n_samples = x.nrows().max(1) as f64;
     let of = |feature: usize, column: ColRef<'_, T>| {
         let mut sum = 0.0;
         for (sample, value) in column.iter().enumerate() {
@@ -43,10 +44,12 @@ pub(crate) fn centred<T: Scalar>(x: MatRef<'_, T>) -> Result<(Mat<T>, Vec<f64>)>
             }
             sum += value.wide();
         }
-        Ok(sum / x.nrows().max(1) as f64)
+        Ok(sum / n_samples)
     };
-    let means: Vec<f64> = of_columns(x, of).into_iter().collect::<Result<_>>()?;
-    let x = made(x.nrows(), x.ncols(), |i, j| T::of(x[(i, j)].wide() - means[j]));
+    let means: Vec<f64> = of_columns(x.as_ref(), of).into_iter().collect::<Result<_>>()?;
+    each_column(&mut x, |j, column| {
+        column.iter_mut().for_each(|value| *value = T::of(value.wide() - means[j]));
+    });
     Ok((x, means))
 }
 
@@ -140,7 +143,7 @@ pub(crate) fn check_condition(values: &[f64], wide: bool, epsilon: f64, alphas: 
 pub(crate) fn gram<T: Scalar>(x: MatRef<'_, T>) -> Mat<f64> {
     let mut gram = Mat::zeros(x.ncols(), x.ncols());
     // Blocks of rows bound the widened copy.
-    for rows in crate::targets::blocks(x.nrows(), 4096) {
+    for rows in crate::targets::blocks(x.nrows(), 1024) {
         let block = widened(x.subrows(rows.start, rows.len()));
         add_square(&mut gram, block.transpose());
     }

@@ -85,7 +85,7 @@ fn a_stream_gives_what_ridge_cv_gives() {
     let seen = x.as_ref().subrows(0, SAMPLES);
     for score in [Score::NegMeanSquaredError, Score::R2] {
         let settings = RidgeSettings { score, ..settings(64) };
-        let direct = RidgeCv::new(seen, settings.clone()).unwrap();
+        let direct = RidgeCv::new(seen.to_owned(), settings.clone()).unwrap();
         let mut targets = Planted::new(seen, 7, TARGETS, false);
         let fit = direct.choose(&mut targets).unwrap();
         let mut all = (Mat::zeros(FEATURES, TARGETS), Vec::new());

@@ -178,7 +178,7 @@ fn one_decomposition_serves_fits_of_shuffled_responses_as_the_paper_makes_them()
     let mut y = &x * &weights;
     y += noise(120, 10, 6) * faer::Scale(0.1);
     let ridge =
-        RidgeCv::new(x.as_ref(), RidgeSettings { score: voxelflow_ridge::Score::R2, ..Default::default() });
+        RidgeCv::new(x.clone(), RidgeSettings { score: voxelflow_ridge::Score::R2, ..Default::default() });
     let ridge = ridge.unwrap();
     let best = |scores: &[f64]| scores.iter().copied().fold(f64::MIN, f64::max);
     let real = best(&ridge.choose(&mut y.as_ref()).unwrap().mean_scores);

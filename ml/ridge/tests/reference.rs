@@ -45,7 +45,7 @@ fn run(case: &Value, settings: RidgeSettings) -> Found {
 fn fitted(case: &Value, settings: RidgeSettings) -> Found {
     let (x, y) = (matrix(&case["x"]), matrix(&case["y"]));
     let settings = RidgeSettings { alphas: numbers(&case["alphas"]), ..settings };
-    let ridge = RidgeCv::new(x.as_ref(), settings).unwrap();
+    let ridge = RidgeCv::new(x.clone(), settings).unwrap();
     let mut targets: MatRef<'_, f64> = y.as_ref();
     let fit = ridge.choose(&mut targets).unwrap();
     let mut weights = Mat::zeros(x.ncols(), y.ncols());
@@ -183,7 +183,7 @@ fn targets_that_cannot_be_fitted_are_counted_and_touch_no_other() {
             block: 3,
             read_once: false,
         };
-        let ridge = RidgeCv::new(x.as_ref(), settings).unwrap();
+        let ridge = RidgeCv::new(x.clone(), settings).unwrap();
         let alone = ridge.choose(&mut y.as_ref()).unwrap();
         let found = ridge.choose(&mut odd.as_ref()).unwrap();
         assert_eq!((found.unfit, alone.unfit), (vec![0, 1], vec![]));
@@ -199,21 +199,21 @@ fn a_duplicated_feature_with_a_tiny_penalty_is_refused_with_one_that_does() {
     let (x, y) = (matrix(&case["x"]), matrix(&case["y"]));
     let twice = Mat::from_fn(x.nrows(), x.ncols() + 1, |i, j| x[(i, j.min(x.ncols() - 1))]);
     let with = |alpha: f64| RidgeSettings { alphas: vec![1.0, alpha], ..RidgeSettings::default() };
-    let Err(Error::Condition { alpha, smallest, condition }) = RidgeCv::new(twice.as_ref(), with(1e-12))
+    let Err(Error::Condition { alpha, smallest, condition }) = RidgeCv::new(twice.clone(), with(1e-12))
     else {
         panic!("a condition of 1e18 was taken")
     };
     assert!(alpha == 1e-12 && condition > 1e12, "{condition}");
-    let ridge = RidgeCv::new(twice.as_ref(), with(smallest * 1.01)).unwrap();
+    let ridge = RidgeCv::new(twice.clone(), with(smallest * 1.01)).unwrap();
     assert!(ridge.choose(&mut y.as_ref()).is_ok());
-    assert!(RidgeCv::new(x.as_ref(), with(1e-12)).is_ok());
+    assert!(RidgeCv::new(x.clone(), with(1e-12)).is_ok());
 }
 
 #[test]
 fn wrong_inputs_are_named() {
     let case = &cases()[0];
     let x = matrix(&case["x"]);
-    let message = |x: &Mat<f64>, settings: RidgeSettings| match RidgeCv::new(x.as_ref(), settings) {
+    let message = |x: &Mat<f64>, settings: RidgeSettings| match RidgeCv::new(x.clone(), settings) {
         Ok(_) => panic!("it was taken"),
         Err(e) => e.to_string(),
     };
@@ -232,6 +232,6 @@ fn wrong_inputs_are_named() {
         message(&x, RidgeSettings { cv: cv(&[0, 0, 1], 0), ..default() }).contains("3 samples, expected 60")
     );
     let short = Mat::<f64>::zeros(5, 2);
-    let e = RidgeCv::new(x.as_ref(), default()).unwrap().choose(&mut short.as_ref()).unwrap_err();
+    let e = RidgeCv::new(x.clone(), default()).unwrap().choose(&mut short.as_ref()).unwrap_err();
     assert_eq!(e, Error::Samples { what: "a target", found: 5, expected: 60 });
 }

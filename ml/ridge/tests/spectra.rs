@@ -87,7 +87,7 @@ fn found<T: Scalar>(x: &Mat<f64>, y: &Mat<f64>, cv: &CrossValidation, score: Sco
         ..RidgeSettings::default()
     };
     let (x, y) = (narrow(x), narrow(y));
-    RidgeCv::new(x.as_ref(), settings).unwrap().choose(&mut y.as_ref()).unwrap().mean_scores
+    RidgeCv::new(x.clone(), settings).unwrap().choose(&mut y.as_ref()).unwrap().mean_scores
 }
 
 #[test]

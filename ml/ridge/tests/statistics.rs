@@ -53,7 +53,7 @@ fn banded_fits_are_himalaya_s_whatever_the_blocks() {
             let settings = BandedSettings { block, gammas_at_once, ..banded_settings(case, folds) };
             let (gammas, wide) = (settings.gammas.clone(), name.starts_with("wide"));
             assert_eq!(wide, x.nrows() < x.ncols(), "{name} takes the other form");
-            let ridge = BandedRidgeCv::new(x.as_ref(), settings).unwrap();
+            let ridge = BandedRidgeCv::new(x.clone(), settings).unwrap();
             let fit = ridge.choose(&mut y.as_ref()).unwrap();
             let deltas = Mat::from_fn(gammas[0].len(), y.ncols(), |band, j| {
                 (gammas[fit.gammas[j].unwrap()][band] / fit.alphas[j]).ln()
@@ -109,7 +109,7 @@ fn banded_fits_in_f32_choose_what_f64_chooses() {
         let narrow = |m: &Mat<f64>| Mat::from_fn(m.nrows(), m.ncols(), |i, j| m[(i, j)] as f32);
         let (x, y) = (narrow(&x), narrow(&y));
         let folds = Folds::contiguous(x.nrows(), 4).unwrap();
-        let ridge = BandedRidgeCv::new(x.as_ref(), banded_settings(case, folds)).unwrap();
+        let ridge = BandedRidgeCv::new(x.clone(), banded_settings(case, folds)).unwrap();
         let fit = ridge.choose(&mut y.as_ref()).unwrap();
         close(name, &fit.scores, &numbers(&case["best"]), 1e-4);
     }
@@ -128,7 +128,7 @@ fn a_target_that_cannot_be_fitted_has_no_bands_and_touches_no_other() {
         });
         let folds = || Folds::contiguous(x.nrows(), 4).unwrap();
         let settings = BandedSettings { block: 3, ..banded_settings(case, folds()) };
-        let ridge = BandedRidgeCv::new(x.as_ref(), settings).unwrap();
+        let ridge = BandedRidgeCv::new(x.clone(), settings).unwrap();
         let (alone, found) =
             (ridge.choose(&mut y.as_ref()).unwrap(), ridge.choose(&mut odd.as_ref()).unwrap());
         assert_eq!((&found.unfit[..], &found.gammas[..2]), (&[0, 1][..], &[None, None][..]));
@@ -156,7 +156,7 @@ fn a_band_of_weight_zero_has_coefficients_of_zero() {
         let folds = Folds::contiguous(x.nrows(), 4).unwrap();
         let settings = BandedSettings { gammas: vec![vec![0.5, 0.0, 0.5]], ..banded_settings(case, folds) };
         let bands = settings.bands.clone();
-        let ridge = BandedRidgeCv::new(x.as_ref(), settings).unwrap();
+        let ridge = BandedRidgeCv::new(x.clone(), settings).unwrap();
         let fit = ridge.choose(&mut y.as_ref()).unwrap();
         let found = |block: voxelflow_ridge::BandedCoefficients<f64>| {
             let (middle, all) = (block.weights.subrows(bands[0], bands[1]), &block.weights);
@@ -190,7 +190,7 @@ fn weights_lie_on_the_simplex_and_follow_their_seed() {
 fn wrong_bands_and_weights_are_named() {
     let x = Mat::from_fn(20, 4, |i, j| ((i * 7 + j * 3) % 11) as f64 + (i * j) as f64 * 0.1);
     let folds = || Folds::contiguous(20, 4).unwrap();
-    let message = |settings: BandedSettings| match BandedRidgeCv::new(x.as_ref(), settings) {
+    let message = |settings: BandedSettings| match BandedRidgeCv::new(x.clone(), settings) {
         Ok(_) => panic!("it was taken"),
         Err(e) => e.to_string(),
     };
@@ -239,7 +239,7 @@ fn penalties_are_scikit_learn_s_by_every_search() {
                 block: 3,
                 read_once: false,
             };
-            let ridge = RidgeCv::new(x.as_ref(), settings).unwrap();
+            let ridge = RidgeCv::new(x.clone(), settings).unwrap();
             let fit = ridge.choose(&mut y.as_ref()).unwrap();
             let expected = &case[key];
             assert_eq!(fit.alphas, numbers(&expected["alphas"]), "{name}");

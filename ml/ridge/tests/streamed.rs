@@ -79,7 +79,7 @@ fn folds_of_a_stream_choose_and_fit_as_ridge_cv_does() {
             block: 4,
             read_once: false,
         };
-        let direct = RidgeCv::new(x.as_ref(), settings.clone()).unwrap();
+        let direct = RidgeCv::new(x.clone(), settings.clone()).unwrap();
         let mut expected = Found::of(direct.choose(&mut y.as_ref()).unwrap(), features);
         let fit = expected.fit.clone();
         let take = |block| {

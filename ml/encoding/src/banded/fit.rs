@@ -6,7 +6,7 @@ use crate::{
     delays::{self, delayed},
     held_out::{CEILING, HeldOut},
     meeting::meet,
-    message::{Number, pack, unpack},
+    message::{Number, shared},
     options::{of_ridge, written},
     repeats::{CeilingOf, TrainingRepeats},
     report::{FitReport, RankReport, cpu_seconds},
@@ -25,7 +25,7 @@ use voxelflow_ridge::{
     BandedCoefficients, BandedFit, BandedRidgeCv, Coefficients, Decomposition, Part, Together,
 };
 use voxelflow_stage::{Error, Explained, Fitted, Gang, Result};
-use voxelflow_sync::{Communicator, CommunicatorExt, Rank, ReduceOp, equal_ranges};
+use voxelflow_sync::{Communicator, CommunicatorExt, ReduceOp, equal_ranges};
 
 /// What was chosen, for people.
 #[derive(Debug, Serialize)]
@@ -72,13 +72,13 @@ pub(super) fn fit<T: Number>(
     let solver = plan.into_settings();
     let (sizes, gammas, block) = (solver.bands.clone(), solver.gammas.clone(), solver.block);
     let (n_samples, n_features) = (x.nrows(), x.ncols());
-    let ridge = BandedRidgeCv::new(x.as_ref(), solver).map_err(of_ridge)?;
-    drop(x);
+    let ridge = BandedRidgeCv::new(x, solver).map_err(of_ridge)?;
 
     let shares = equal_ranges(samples.targets(), world);
     let share = shares.get(rank).cloned().unwrap_or(0..0);
     let mut own = Share { series, samples, share: share.clone(), cancelled, failed: None, variance: 0.0 };
-    let mut ranks = Ranks { c: &mut *c, cancelled, failed: None, decompositions: 0 };
+    let shape = [n_samples, n_features];
+    let mut ranks = Ranks { c: &mut *c, cancelled, shape, failed: None, decompositions: 0 };
     let chosen = ridge.choose_together(&mut own, &mut ranks);
     let chosen = chosen.map_err(|e| ranks.failed.take().unwrap_or_else(|| own.cause(e)))?;
     let variance = own.variance;
@@ -182,6 +182,8 @@ pub(super) fn fit<T: Number>(
 struct Ranks<'a> {
     c: &'a mut dyn Communicator,
     cancelled: &'a AtomicBool,
+    /// Of the features, `[n_samples, n_features]`.
+    shape: [usize; 2],
     /// Why a collective failed, whole.
     failed: Option<Error>,
     /// Those of this rank.
@@ -211,18 +213,7 @@ impl<T: Number> Together<T> for Ranks<'_> {
             own.push(ridge.decompose(*part)?);
         }
         self.decompositions += own.len();
-        if world == 1 {
-            return Ok(own);
-        }
-        let mut own = own.into_iter();
-        let mut all = Vec::with_capacity(parts.len());
-        for number in 0..parts.len() {
-            let root = number % world;
-            let packed = if root == rank { own.next().map(pack).unwrap_or_default() } else { Vec::new() };
-            let sent = self.c.broadcast_bytes(Rank(root), packed).map_err(Error::from);
-            all.push(sent.and_then(|bytes| unpack(&bytes)).map_err(|e| self.lost(e))?);
-        }
-        Ok(all)
+        shared(own, parts.len(), self.shape, None, self.c).map_err(|e| self.lost(e))
     }
 
     fn add_up(&mut self, sums: &mut [f64]) -> voxelflow_ridge::Result<()> {

@@ -13,10 +13,10 @@ impl Shared for BandedSettings {
         equal_ranges(of.n_targets, ranks).iter().map(|share| share.len()).collect()
     }
 
-    /// Decompositions, which are sent one after the other.
+    /// Decompositions, which a rank may be sent before it has its own.
     fn messages(of: &Workload<Self>, phase: &str) -> u64 {
         let k = of.n_samples.min(of.n_features) as u64;
-        let decomposition = |rows: u64| 2 * k * (rows * of.precision.bytes() as u64 + 8);
+        let decomposition = |rows: u64| k * (rows * of.precision.bytes() as u64 + 8);
         match phase {
             // Values, the basis, and the samples that a fold holds out.
             "decompositions" => decomposition(k + of.n_samples as u64 / 2),

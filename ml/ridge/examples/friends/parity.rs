@@ -46,7 +46,7 @@ pub fn compare(options: &Options) -> Outcome<()> {
     for score in [Score::NegMeanSquaredError, Score::R2] {
         let settings = RidgeSettings { score, ..options.settings() };
         let empty = || (Mat::<f64>::zeros(options.features, options.targets), Vec::new());
-        let direct = RidgeCv::new(wide.as_ref(), settings.clone())?;
+        let direct = RidgeCv::new(wide.clone(), settings.clone())?;
         let (fit, mut all) = (direct.choose(&mut Widened(planted()))?, empty());
         direct.fit(&fit, &mut Widened(planted()), |block| {
             all.0.subcols_mut(block.range.start, block.range.len()).copy_from(&block.weights);

@@ -3,7 +3,7 @@
 use super::fold::BandedFold;
 use super::{Alone, BandedSettings, Part, Together};
 use crate::columns::made;
-use crate::fold_sums::{FoldSums, FoldTargets, mean_of_folds};
+use crate::fold_sums::{FoldSums, FoldTargets, Statistic, mean_of_folds};
 use crate::folds::cross;
 use crate::spectrum::{Spectrum, add_square, centred, gram, mirror, widened};
 use crate::targets::{TargetBlock, blocks, check_samples};
@@ -45,11 +45,11 @@ struct Best {
 }
 
 impl<T: Scalar> BandedRidgeCv<T> {
-    /// Makes what all weights share of the features `x`, `[n_samples, n_features]`.
+    /// Makes what all weights share of the features `x`, `[n_samples, n_features]`, which are centred where they are.
     ///
     /// # Errors
     /// Features that are not finite; settings out of range; penalties too small for these features.
-    pub fn new(x: MatRef<'_, T>, settings: BandedSettings) -> Result<Self> {
+    pub fn new(x: Mat<T>, settings: BandedSettings) -> Result<Self> {
         if x.nrows() < 3 || x.ncols() == 0 {
             let reason = format!(
                 "{} samples of {} features; three samples of one are the least",
@@ -73,7 +73,7 @@ impl<T: Scalar> BandedRidgeCv<T> {
             Spectrum::<T>::of_gram(&gram)?.check(&settings.alphas)?;
             whole = Some(gram);
         }
-        let folds = BandedFold::all(x.as_ref(), whole.as_ref(), &settings.folds);
+        let folds = BandedFold::all(x.as_ref(), whole.as_ref(), &settings.folds)?;
         Ok(Self { settings, x, means, gram: whole, kernels, folds })
     }
 
@@ -106,8 +106,10 @@ impl<T: Scalar> BandedRidgeCv<T> {
         for gammas in blocks(settings.gammas.len(), settings.gammas_at_once) {
             let folds = |gamma| (0..self.folds.len()).map(move |fold| Part { gamma, fold: Some(fold) });
             let found = together.decompose(self, &gammas.clone().flat_map(folds).collect::<Vec<_>>())?;
-            let weighted: Vec<_> =
-                found.into_iter().map(|of| (FoldSums::new(&of, &settings.alphas), of)).collect();
+            let n_held = self.folds.iter().map(BandedFold::n_held).cycle();
+            let sums =
+                |(of, n_held): (Decomposition<T>, usize)| (FoldSums::new(&of, n_held, &settings.alphas), of);
+            let weighted: Vec<_> = found.into_iter().zip(n_held).map(sums).collect();
             unfit.clear();
             // One penalty for all is known once all targets have been seen: scores are kept until then.
             let mut scores: Vec<Vec<Vec<f64>>> = vec![vec![Vec::new(); settings.alphas.len()]; gammas.len()];
@@ -117,7 +119,9 @@ impl<T: Scalar> BandedRidgeCv<T> {
                 unfit.extend(
                     range.clone().zip(&block.squares).filter(|(_, s)| **s == 0.0).map(|(target, _)| target),
                 );
-                let parts = self.parts(&block);
+                let xy = self.gram.as_ref().map(|_| cross(self.x.as_ref(), &block));
+                let part = |fold: &BandedFold<T>| fold.targets(block.values.as_ref(), xy.as_ref());
+                let parts: Vec<_> = self.folds.iter().map(part).collect();
                 for (at, folds) in weighted.chunks(self.folds.len()).enumerate() {
                     let own = self.scores(folds, &parts, &mut scratch);
                     if settings.alpha_per_target {
@@ -175,20 +179,17 @@ impl<T: Scalar> BandedRidgeCv<T> {
         fold.weighted(&self.settings.scales(gamma), self.kernel(gamma).as_ref())
     }
 
-    fn parts(&self, block: &TargetBlock<T>) -> Vec<FoldTargets<T>> {
-        let xy = self.gram.as_ref().map(|_| cross(self.x.as_ref(), block));
-        self.folds.iter().map(|fold| fold.targets(block.values.as_ref(), xy.as_ref())).collect()
-    }
-
     /// Mean scores over folds, `[n_alphas][n_targets]`, under one γ.
     fn scores(
         &self,
         folds: &[(FoldSums<T>, Decomposition<T>)],
-        parts: &[FoldTargets<T>],
+        parts: &[(FoldTargets<T>, Statistic<'_, T>)],
         scratch: &mut Mat<f64>,
     ) -> Vec<Vec<f64>> {
         let own = folds.iter().zip(parts);
-        mean_of_folds(own.map(|((sums, of), part)| sums.scores(of, part, self.settings.score, scratch)))
+        mean_of_folds(own.map(|((sums, of), (part, statistic))| {
+            sums.scores(of, part, statistic, self.settings.score, scratch)
+        }))
     }
 }
 

@@ -10,7 +10,7 @@ const KEPT: f64 = MAPPED;
 /// Copies of the matrix that an eigendecomposition makes beside it: vectors, a tridiagonal form, and room to work.
 pub(super) const EIGEN_COPIES: f64 = 3.0;
 /// Rows that a Gram matrix widens at once.
-pub(super) const GRAM_ROWS: f64 = 4096.0;
+pub(super) const GRAM_ROWS: f64 = 1024.0;
 
 /// What the system has to give for a matrix of so many `bytes`: nothing where memory that was freed is used again.
 pub(super) fn fresh(bytes: f64) -> f64 {

@@ -1,6 +1,7 @@
 //! What each phase of a banded fit computes and holds. Who changes `banded` changes this.
 
 use super::allocator::{EIGEN_COPIES, GRAM_ROWS, fresh, of_process};
+use super::work::{BETWEEN, squares_of};
 use super::{FitSettings, Phase, Precision, Work, Workload};
 use crate::BandedSettings;
 
@@ -101,9 +102,9 @@ impl Sizes {
         }
     }
 
-    /// The caller's features, and the centred ones.
+    /// The features.
     fn given(&self) -> f64 {
-        2.0 * self.n * self.p * self.s
+        self.n * self.p * self.s
     }
 
     fn blocks(&self) -> f64 {
@@ -124,7 +125,7 @@ impl Sizes {
     /// What all weights share; beside [`Self::given`].
     fn features(&self) -> (Bytes, Work) {
         let Self { n, p, s, .. } = *self;
-        let mut work = Work { pass: 2.0 * n * p, fresh: fresh(n * p * s), ..Work::default() };
+        let mut work = Work { pass: 2.0 * n * p, ..Work::default() };
         let (mut held, mut most) = (0.0, 0.0_f64);
         if !self.tall {
             for band in &self.bands {
@@ -147,13 +148,13 @@ impl Sizes {
         most = most.max(square + widened.max(EIGEN_COPIES * square).max(square + p * p * s));
         held += square;
         for fold in &self.folds {
-            let rows = (fold.out + fold.held) * p * s;
+            let rows = fold.out * p * s;
             let (widened, anew) = self.widened(fold.out);
             most = most.max(held + rows + square + widened.max(square));
             held += rows + square;
             work.gram += fold.out * p * p;
-            work.pass += (3.0 * fold.out + fold.held) * p + 2.0 * p * p;
-            work.fresh += anew + 2.0 * fresh(square) + fresh(fold.out * p * s) + fresh(fold.held * p * s);
+            work.pass += 4.0 * fold.out * p + 2.0 * p * p;
+            work.fresh += anew + 2.0 * fresh(square) + fresh(rows);
         }
         (Bytes { held, on_the_way: (most - held).max(0.0) }, work)
     }
@@ -162,7 +163,8 @@ impl Sizes {
     /// it, and its work.
     fn decomposition(&self, fold: Option<&Fold>) -> (f64, f64, Work) {
         let Self { n, s, .. } = *self;
-        let (held, train) = fold.map_or((0.0, n), |fold| (fold.held, fold.train));
+        let projected = |fold: &Fold| if self.tall { fold.out } else { fold.held };
+        let (held, train) = fold.map_or((0.0, n), |fold| (projected(fold), fold.train));
         let k = self.values(train);
         let (square, basis, z) = (k * k * 8.0, k * k * s, held * k * s);
         // The scaled matrix, its eigenvectors as they are found, and as they are kept.
@@ -213,30 +215,31 @@ impl Sizes {
         for Fold { held, out, train } in &self.folds {
             let k = self.values(*train);
             read.pass += (2.0 * out + held) * t;
-            read.fresh += block(*out) + block(*held) + block(k);
-            if self.tall {
-                read.product += 2.0 * out * p * t;
-                read.pass += p * t;
-                read.fresh += block(p);
-                on_the_way = on_the_way.max((out + p) * b * s);
-            } else {
-                read.pass += 2.0 * train * t;
+            read.fresh += block(*out);
+            parts += out * b * s;
+            if !self.tall {
+                read.pass += train * t;
                 read.fresh += block(*train);
-                on_the_way = on_the_way.max((out + train) * b * s);
+                parts += train * b * s;
             }
-            parts += (k + held) * b * s;
-            read.pass += held * t;
+            // What is predicted, in the basis; where M follows from XᵀY, all that is held out.
+            let projected = if self.tall { out } else { held };
             // Predictions' squares: one product for all penalties. Then sums over values.
             weighted.gram += held * k * k;
-            weighted.product += 2.0 * t * (k * k + held * k);
-            weighted.wide += 2.0 * t * k * k;
+            weighted.product += 2.0 * t * (k * k + projected * k);
+            let precision = if self.narrow { Precision::F32 } else { Precision::F64 };
+            weighted = weighted + squares_of(t, k, precision);
             weighted.penalties += 8.0 * alphas * t * k;
             let widened = |numbers: f64| if self.narrow { numbers } else { 0.0 };
-            weighted.pass += 4.0 * k * t + widened(t * k + self.blocks() * k * k) + held * k + 3.0 * k * k;
+            weighted.pass += 5.0 * k * t
+                + if self.tall { k * t } else { 0.0 }
+                + widened(2.0 * t * k)
+                + held * k
+                + 3.0 * k * k;
             weighted.fresh += 2.0 * block(k) + 4.0 * self.blocks() * fresh(k * b * 8.0);
             weighted.fresh += fresh(k * k * s) + fresh(k * k * 8.0);
-            squares += self.at_once * k * k * s;
-            let wide = 8.0 * (3.0 * k * b + widened(k * b + k * k));
+            squares += self.at_once * (k * k * s + widened(BETWEEN * k * k * 8.0));
+            let wide = k * b * (s + 8.0) + widened(2.0 * k * b * 8.0);
             on_the_way = on_the_way.max(2.0 * k * b * s + wide);
         }
         let scores = 3.0 * alphas * b + if self.alpha_per_target { 0.0 } else { alphas * self.at_once * t };

@@ -85,7 +85,7 @@ impl FitSettings for RidgeSettings {
 pub struct Plan {
     /// In their order.
     pub phases: Vec<PlannedPhase>,
-    /// The most that is held at once, in bytes, with the features that the caller holds.
+    /// The most that is held at once, in bytes, with the features.
     pub peak_bytes: u64,
     /// Of all phases.
     pub seconds: f64,

@@ -46,6 +46,13 @@ pub struct Phase {
 
 /// Samples whose leave-one-out errors are looked at together.
 const ROWS: f64 = 1024.0;
+/// Samples whose products with a block of targets are held at once.
+const TOGETHER: f64 = 1024.0;
+/// Columns of a square whose sums are made together there.
+const COLUMNS: f64 = 512.0;
+/// Pairs of values that are summed in 64 bits where numbers have 32, as a part of all.
+pub(super) const BETWEEN: f64 = 0.1;
+
 /// Sizes as numbers that do not overflow.
 struct Sizes {
     n: f64,
@@ -67,6 +74,15 @@ impl Sizes {
     }
 }
 
+/// Predictions' squares of `t` targets for all penalties, by one product with `k` values.
+pub(super) fn squares_of(t: f64, k: f64, precision: Precision) -> Work {
+    let all = 2.0 * t * k * k;
+    match precision {
+        Precision::F32 => Work { product: all, wide: BETWEEN * all, ..Work::default() },
+        Precision::F64 => Work { wide: all, ..Work::default() },
+    }
+}
+
 impl Workload {
     /// The phases of a fit on this machine, in their order.
     pub fn phases(&self) -> Vec<Phase> {
@@ -79,17 +95,10 @@ impl Workload {
             // What is freed at the end of a phase counts as made on the way.
             phases.push(Phase { name, work, bytes: of_process(0.0, bytes) });
         };
-        let out: f64 = self.folds().iter().map(|(held, besides)| (held + besides) as f64).sum();
-        // The caller's features, the centred ones, and the rows that folds hold out.
-        let features = (2.0 * n + out) * p * z.s;
-        let of_folds: f64 =
-            self.folds().iter().map(|(held, besides)| fresh((held + besides) as f64 * p * z.s)).sum();
-        let centred = Work {
-            // Means, then differences from them; the same of rows that are held out.
-            pass: 2.0 * (n + out) * p,
-            fresh: fresh(n * p * z.s) + of_folds,
-            ..Work::default()
-        };
+        // They are centred where they are.
+        let features = n * p * z.s;
+        // Means, then differences from them.
+        let centred = Work { pass: 2.0 * n * p, ..Work::default() };
         add("features", centred, features);
         let (mut held, mut peak, work) = self.decompose(&z, features);
         if n >= p {
@@ -97,7 +106,11 @@ impl Workload {
             peak = peak.max(features + p * p * 8.0 + rows);
         }
         add("decompositions", work, peak);
-        held += features;
+        // Leave-one-out has them in the basis, and drops them as they were.
+        let alone = self.settings.cv == CrossValidation::LeaveOneOut;
+        if !alone {
+            held += features;
+        }
         let (work, more) = self.choose(&z);
         add("penalties", work, held + more);
         let kept = self.kept(&z);
@@ -109,12 +122,12 @@ impl Workload {
             fresh: z.blocks() * (block + weights),
             ..Work::default()
         };
+        // Products with the features are gone before coefficients, which are as many, are made.
         let mut blocks = z.p * z.b + 2.0 * z.k * z.b;
         if kept == 0.0 {
-            fit.product = 2.0 * t * (n * p + p * z.k);
+            fit.product = 2.0 * t * if alone { n * z.k } else { n * p + p * z.k };
             fit.centre = t * n;
-            fit.fresh += fresh(n * z.b * z.s) + z.blocks() * (block + weights);
-            // Products with the features are gone before coefficients, which are as many, are made.
+            fit.fresh += fresh(n * z.b * z.s) + z.blocks() * (block + if alone { 0.0 } else { weights });
             blocks += n * z.b;
         }
         add("coefficients", fit, held + kept + blocks * z.s + t * 24.0);
@@ -134,12 +147,16 @@ impl Workload {
         let lone = (z.n, if self.settings.cv == CrossValidation::LeaveOneOut { z.n } else { 0.0 }, None);
         let folds = self.folds().into_iter().map(|(held, besides)| {
             let out = (held + besides) as f64;
-            (z.n - out, held as f64, Some(out))
+            (z.n - out, out, Some(out))
         });
         for (train, projected, out) in std::iter::once(lone).chain(folds) {
             let square = train.min(z.p).powi(2) * 8.0;
             work.eigen.push(train.min(z.p) as usize);
-            let before = features + whole + held;
+            // A fold's copy of the rows that it holds out.
+            let rows = out.unwrap_or(0.0) * z.p;
+            work.pass += 3.0 * rows;
+            work.fresh += fresh(rows * z.s);
+            let before = features + whole + held + rows * z.s;
             if train >= z.p {
                 // All samples' own matrix is `whole`; a fold has its own and what it holds out.
                 let own = if out.is_some() { 2.0 * square } else { 0.0 };
@@ -147,7 +164,7 @@ impl Workload {
                 peak = peak.max(before + own + (EIGEN_COPIES * square).max(after));
                 if let Some(out) = out {
                     work.gram += out * z.p * z.p;
-                    work.pass += out * z.p + 2.0 * z.p * z.p;
+                    work.pass += rows + 2.0 * z.p * z.p;
                     work.fresh += self.widened_rows(out) + 2.0 * fresh(square);
                 }
                 work.pass += 2.0 * z.p * z.p;
@@ -169,11 +186,9 @@ impl Workload {
             }
             let values = train.min(z.p);
             work.product += 2.0 * projected * z.p * values;
-            work.pass += if out.is_some() { 2.0 * projected * z.p } else { 0.0 };
             work.fresh += fresh(projected * values * z.s);
             held += projected * values * z.s;
-            peak =
-                peak.max(features + whole + held + if out.is_some() { projected * z.p * z.s } else { 0.0 });
+            peak = peak.max(features + whole + held + rows * z.s);
         }
         (held, peak, work)
     }
@@ -207,22 +222,23 @@ impl Workload {
             let bytes = (2.0 * z.n * z.b + 2.0 * z.k * z.b) * z.s + z.alphas * z.n * 8.0 + self.scores(z);
             return (work, bytes + self.kept(z));
         }
-        // M, and Y·Mᵀ summed in f64; M·Mᵀ.
+        // M, and Y·Mᵀ; M·Mᵀ.
         work.product += 4.0 * z.t * z.n * z.k;
         work.square += z.t * z.k * z.k;
-        // What the errors follow from: predictions by one product for all penalties, and sums over values.
+        // What the errors follow from: sums over values, of every block of Y·Mᵀ and at last of predictions, which are one
+        // product for all penalties.
         work.wide += 2.0 * z.n * z.k * z.k;
-        work.penalties += 6.0 * z.alphas * z.n * z.k;
+        work.penalties += (4.0 + 2.0 * z.blocks()) * z.alphas * z.n * z.k;
         let scaled = if settings.score == Score::R2 { z.t * (z.n + z.k) } else { 0.0 };
-        work.pass += scaled + z.n * z.t + widened(z.blocks() * z.n * z.k);
-        work.pass += 2.0 * z.n * z.k + 3.0 * z.k * z.k;
-        work.fresh +=
-            z.blocks() * fresh(z.k * z.b * z.s) + fresh(z.n * z.k * 8.0) + fresh(widened(z.n * z.k * z.s));
-        work.fresh += 3.0 * fresh(z.k * z.k * 8.0);
-        let sums = z.k * z.k * z.s + z.n * z.k * 8.0 + widened(z.n * z.k * z.s);
-        let total = z.k * z.k * 8.0 + (z.alphas + 1.0) * z.n * 8.0;
+        work.pass += scaled + z.n * z.t + 2.0 * z.n * z.k + 3.0 * z.k * z.k;
+        let (square, some) = (z.k * z.k, TOGETHER.min(z.n) * z.k * z.s);
+        work.fresh += z.blocks() * fresh(z.k * z.b * z.s) + fresh(some);
+        work.fresh += fresh(square * z.s) + fresh(square * 4.0);
+        let sums = square * z.s + some + (z.alphas + 1.0) * z.n * 8.0;
+        let total = square * 4.0 + (z.alphas + 1.0) * z.n * 8.0;
         let block = (z.n * z.b + z.k * z.b) * z.s;
-        let last = total + z.k * z.k * 8.0 + ROWS.min(z.n) * z.k * 8.0 * 4.0;
+        let (rows, columns) = (ROWS.min(z.n), COLUMNS.min(z.k));
+        let last = total + 8.0 * (columns * z.k + rows * (z.k + 3.0 * columns));
         (work, (sums + block.max(total)).max(last) + self.kept(z))
     }
 
@@ -239,21 +255,20 @@ impl Workload {
         for (held, besides) in self.folds() {
             let (held, out) = (held as f64, (held + besides) as f64);
             let k = (z.n - out).min(z.p);
-            work.product += 2.0 * z.t * (out * z.p + z.p * k + held * k);
+            work.product += 2.0 * z.t * (z.p * k + out * k);
             // Predictions' squares: one product for all penalties. Then sums over values.
             work.gram += held * k * k;
-            work.wide += 2.0 * z.t * k * k;
+            work = work + squares_of(z.t, k, self.precision);
             work.penalties += 8.0 * z.alphas * z.t * k;
-            work.pass += z.t * (2.0 * out + z.p + held + 2.0 * k) + widened(z.t * k + z.blocks() * k * k);
+            work.pass += z.t * (2.0 * out + 4.0 * k) + widened(2.0 * z.t * k);
             work.pass += held * k + 3.0 * k * k;
             work.score += z.t * held;
-            let (rows, values) = (fresh(out * z.b * z.s) + fresh(held * z.b * z.s), fresh(k * z.b * z.s));
-            work.fresh += z.blocks() * (rows + 2.0 * of_features + 2.0 * values + 4.0 * fresh(k * z.b * 8.0));
+            let values = fresh(k * z.b * z.s);
+            work.fresh += z.blocks() * (fresh(out * z.b * z.s) + 2.0 * values + 4.0 * fresh(k * z.b * 8.0));
             work.fresh += fresh(k * k * z.s) + fresh(k * k * 8.0);
-            squares += k * k * z.s;
-            let train = (out + 2.0 * z.p) * z.b * z.s;
-            let wide = 8.0 * (3.0 * k * z.b + widened(k * z.b + k * k));
-            most = most.max(train.max((out + held + 2.0 * k) * z.b * z.s + wide)).max(2.0 * k * k * 8.0);
+            squares += k * k * z.s + widened(BETWEEN * k * k * 8.0);
+            let wide = k * z.b * (z.s + 8.0) + widened(2.0 * k * z.b * 8.0);
+            most = most.max((out + 2.0 * k) * z.b * z.s + wide).max(2.0 * k * k * 8.0);
         }
         let own = if kept > 0.0 { z.k * z.b } else { 0.0 };
         let bytes = (z.n * z.b + z.p * z.b + own) * z.s + squares + most + self.scores(z) + kept;

@@ -21,7 +21,7 @@ pub(super) struct Cores<T> {
 impl<T: Scalar> Cores<T> {
     pub fn new(x: MatRef<'_, T>, settings: &RidgeSettings) -> Result<Self> {
         // Each block would be kept as if it were all.
-        let ridge = RidgeCv::new(x, RidgeSettings { read_once: false, ..settings.clone() })?;
+        let ridge = RidgeCv::new(x.to_owned(), RidgeSettings { read_once: false, ..settings.clone() })?;
         let (n_samples, evidence, predicted) = (x.nrows(), Evidence::default(), Mat::new());
         Ok(Self { ridge, n_samples, evidence, busy: 0.0, held_out: None, predicted })
     }

@@ -53,7 +53,7 @@ impl Case for BandedSettings {
         let x = Mat::<T>::from_fn(of.n_samples, of.n_features, |i, j| T::of(number(i, j)));
         let mut targets = Made { samples: of.n_samples, count: of.n_targets, seconds: 0.0, clock };
         let begin = clock();
-        let ridge = BandedRidgeCv::new(x.as_ref(), of.settings.clone()).unwrap();
+        let ridge = BandedRidgeCv::new(x, of.settings.clone()).unwrap();
         let features = clock();
         let mut timed = Timed { clock, seconds: 0.0 };
         let chosen = ridge.choose_together(&mut targets, &mut timed).unwrap();

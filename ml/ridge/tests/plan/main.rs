@@ -89,7 +89,7 @@ impl Case for RidgeSettings {
             seconds.push(clock() - begin - made);
             begin = clock();
         };
-        let prepared = Prepared::new(x.as_ref(), of.settings.clone()).unwrap();
+        let prepared = Prepared::new(x, of.settings.clone()).unwrap();
         done(0.0);
         let gram = prepared.needs_gram().then(|| prepared.gram(0..of.n_samples));
         let decomposed = |number| prepared.decompose(number, gram.as_ref()).unwrap();
