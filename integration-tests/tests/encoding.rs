@@ -336,14 +336,22 @@ fn a_fit_is_planned_and_one_that_does_not_fit_is_refused() {
     );
     let file = study.folder.path().join("enc.vf");
     let text = fs::read_to_string(&file).unwrap();
-    let tight = ["--memory", "170MB"];
-    let executors = ["--memory", "180MB", "--executors", "2", "--slots", "1"];
     let refused = |flags: &[&str], ranks: usize| {
         let said = voxelflow(study.arguments("tight", ranks, flags)).expect_code(2).stderr;
         assert!(said.contains("300 samples, 1600 features and 2000 targets need"), "{said}");
         assert!(!study.out("tight").join("models/enc").exists(), "{said}");
         said
     };
+    // A little less than what it says that it needs.
+    let less = |flags: &[&str], ranks: usize| {
+        let said = refused(flags, ranks);
+        let needed = said.split("targets need ").nth(1).and_then(|rest| rest.split(' ').next());
+        format!("{}MiB", needed.and_then(|mib| mib.parse::<usize>().ok()).expect(&said) - 4)
+    };
+    let one = less(&["--memory", "100MiB"], 1);
+    let each = less(&["--memory", "100MiB", "--executors", "2", "--slots", "1"], 2);
+    let tight = ["--memory", one.as_str()];
+    let executors = ["--memory", each.as_str(), "--executors", "2", "--slots", "1"];
     let said = refused(&tight, 1);
     refused(&executors, 2);
     let block = said.split("blocks of ").nth(1).and_then(|rest| rest.split(' ').next()).unwrap();
