@@ -37,7 +37,7 @@ const TAIL_LINES: usize = 12;
 const STACK_BYTES: usize = 32 << 20;
 
 /// Threads that compute in a process.
-const THREADS: &str = "RAYON_NUM_THREADS";
+pub(crate) const THREADS: &str = "RAYON_NUM_THREADS";
 
 /// Executors on one machine share its cores: with as many threads as cores in each, they would wait for one another.
 fn threads_of_each(executors: usize, cores: usize) -> usize {

@@ -23,6 +23,11 @@ pub(crate) fn each_column<T: Scalar>(of: &mut Mat<T>, each: impl Fn(usize, &mut 
     of.par_col_iter_mut().enumerate().for_each(|(j, column)| each(j, numbers(column)));
 }
 
+/// Takes its mean from every column.
+pub(crate) fn less<T: Scalar>(of: &mut Mat<T>, means: &[f64]) {
+    each_column(of, |j, column| column.iter_mut().for_each(|value| *value = T::of(value.wide() - means[j])));
+}
+
 /// What `each` says of every column of `of`, in their order.
 pub(crate) fn of_columns<T: Scalar, R: Send>(
     of: MatRef<'_, T>,

@@ -9,7 +9,7 @@
 //! `y·ŷ` over the samples that are predicted follow from, so that M costs no product of the features that are held out.
 
 use crate::columns::{each_column, made, of_columns};
-use crate::folds::rows;
+use crate::folds::{mean_of_train, rows};
 use crate::quadratic::{Quadratic, Shrinkage};
 use crate::score::Sums;
 use crate::spectrum::{gram, product, threads};
@@ -36,8 +36,7 @@ impl<T: Scalar> FoldTargets<T> {
         let n_train = (y.nrows() - out.len()) as f64;
         let out = rows(y, out);
         let of = |_, column: ColRef<'_, T>| {
-            // All samples sum to zero, so the training samples sum to minus the others.
-            let mean = -column.iter().map(|v| v.wide()).sum::<f64>() / n_train;
+            let mean = mean_of_train(column, n_train);
             let add = |(y, yy): (f64, f64), value: &T| {
                 let about = value.wide() - mean;
                 (y + about, yy + about * about)

@@ -1,6 +1,6 @@
 //! Cross-validation over folds: the Gram matrix of a training set is that of all samples less what is held out.
 
-use crate::columns::{each_column, made, of_columns};
+use crate::columns::{less, made, of_columns};
 use crate::decomposition::Decomposition;
 use crate::fold_sums::FoldTargets;
 use crate::spectrum::{Spectrum, gram, product};
@@ -95,6 +95,12 @@ pub(crate) struct FoldRows {
     n_held: usize,
 }
 
+/// The mean of a column over `n_train` training samples, of what is held out: all samples sum to zero, so the training samples sum
+/// to minus the others.
+pub(crate) fn mean_of_train<T: Scalar>(out: ColRef<'_, T>, n_train: f64) -> f64 {
+    -out.iter().map(|value| value.wide()).sum::<f64>() / n_train
+}
+
 /// Rows of `x`.
 pub(crate) fn rows<T: Scalar>(x: MatRef<'_, T>, at: &[usize]) -> Mat<T> {
     made(at.len(), x.ncols(), |i, j| x[(at[i], j)])
@@ -132,8 +138,7 @@ impl FoldRows {
     pub fn features<T: Scalar>(&self, x: MatRef<'_, T>) -> FoldFeatures<T> {
         let x_out = rows(x, &self.out);
         let n_train = (x.nrows() - self.out.len()) as f64;
-        // All samples sum to zero, so the training samples sum to minus the others.
-        let mean = |_, c: ColRef<'_, T>| -c.iter().map(|v| v.wide()).sum::<f64>() / n_train;
+        let mean = |_, out: ColRef<'_, T>| mean_of_train(out, n_train);
         FoldFeatures { mean: of_columns(x_out.as_ref(), mean), n_train, x_out }
     }
 
@@ -183,9 +188,7 @@ impl<T: Scalar> FoldFeatures<T> {
     /// What is held out, about the mean of the training samples.
     pub fn about_train(self) -> Mat<T> {
         let Self { mut x_out, mean, .. } = self;
-        each_column(&mut x_out, |j, column| {
-            column.iter_mut().for_each(|value| *value = T::of(value.wide() - mean[j]));
-        });
+        less(&mut x_out, &mean);
         x_out
     }
 }

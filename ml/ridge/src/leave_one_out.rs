@@ -11,12 +11,10 @@ use faer::{Accum, ColRef, Mat, MatRef};
 use rayon::prelude::*;
 use std::ops::Range;
 
-/// Samples that are looked at together.
-const ROWS: usize = 1024;
-/// Samples whose products with a block of targets are held at once: what is made of them finds them in a cache.
-const TOGETHER: usize = 1024;
+/// Samples that are looked at together: what is made of their products finds them in a cache.
+pub(crate) const ROWS: usize = 1024;
 /// Columns of the square that are looked at together.
-const COLUMNS: usize = 512;
+pub(crate) const COLUMNS: usize = 512;
 
 /// The decomposition and the penalties, and what is the same for all blocks of targets.
 pub(crate) struct LeaveOneOut<'a, T> {
@@ -188,7 +186,7 @@ impl<T: Scalar> SharedErrors<T> {
             square: Mat::zeros(n_values, n_values),
             cross: Mat::zeros(n_samples, n_alphas),
             rows: vec![0.0; n_samples],
-            scratch: Mat::zeros(n_samples.min(TOGETHER), n_values),
+            scratch: Mat::zeros(n_samples.min(ROWS), n_values),
         }
     }
 }

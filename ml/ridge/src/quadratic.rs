@@ -28,9 +28,9 @@ use std::ops::Range;
 
 /// Values are close if they differ by less than this part of the larger one: their difference leaves too few digits.
 const CLOSE: f64 = 1e-5;
-/// Values are far from each other if they differ by this part of the larger one, in units of the distance between numbers: an
-/// eighth for 32 bits. All that are not close are far for 64.
-const FAR: f64 = (1 << 20) as f64;
+/// Values are far from each other if they differ by this part of the larger one, in units of the distance between numbers: a
+/// quarter for 32 bits. All that are not close are far for 64.
+const FAR: f64 = (1 << 21) as f64;
 /// Columns of a piece of the band.
 const COLUMNS: usize = 64;
 
@@ -298,7 +298,7 @@ mod tests {
         let alphas = [0.1, 1.0, 100.0, 1e6, 1e20];
         let spread: Vec<f64> = (0..60).map(|j| 1.1_f64.powi(j)).collect();
         check::<f64>(&spread, &alphas, 1e-10);
-        check::<f32>(&spread, &alphas, 2e-6);
+        check::<f32>(&spread, &alphas, 1e-6);
     }
 
     #[test]

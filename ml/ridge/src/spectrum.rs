@@ -1,6 +1,6 @@
 //! The decomposition that serves all penalties and targets.
 
-use crate::columns::{each_column, made, of_columns};
+use crate::columns::{less, made, of_columns};
 use crate::{Error, Result, Scalar};
 use faer::linalg::matmul::{matmul, triangular};
 use faer::{Accum, ColRef, Mat, MatRef, Par, Side};
@@ -47,9 +47,7 @@ pub(crate) fn centred<T: Scalar>(mut x: Mat<T>) -> Result<(Mat<T>, Vec<f64>)> {
         Ok(sum / n_samples)
     };
     let means: Vec<f64> = of_columns(x.as_ref(), of).into_iter().collect::<Result<_>>()?;
-    each_column(&mut x, |j, column| {
-        column.iter_mut().for_each(|value| *value = T::of(value.wide() - means[j]));
-    });
+    less(&mut x, &means);
     Ok((x, means))
 }
 
@@ -139,11 +137,14 @@ pub(crate) fn check_condition(values: &[f64], wide: bool, epsilon: f64, alphas: 
     Ok(())
 }
 
+/// Rows that a Gram matrix widens at once.
+pub(crate) const GRAM_ROWS: usize = 1024;
+
 /// `XᵀX` in `f64`.
 pub(crate) fn gram<T: Scalar>(x: MatRef<'_, T>) -> Mat<f64> {
     let mut gram = Mat::zeros(x.ncols(), x.ncols());
     // Blocks of rows bound the widened copy.
-    for rows in crate::targets::blocks(x.nrows(), 1024) {
+    for rows in crate::targets::blocks(x.nrows(), GRAM_ROWS) {
         let block = widened(x.subrows(rows.start, rows.len()));
         add_square(&mut gram, block.transpose());
     }

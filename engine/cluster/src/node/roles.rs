@@ -2,6 +2,7 @@
 //! `voxelflow executor`, which every driver program answers.
 
 use super::{grant::Grant, message::Role};
+use crate::local_cluster::THREADS;
 use std::{net::IpAddr, path::Path, process::Command};
 
 /// Bytes of stack of threads: plans are deep, and so is the recursion over them.
@@ -42,7 +43,7 @@ pub(crate) fn command(role: &Role, place: &Place<'_>) -> Command {
             command.args(["--cards", &grant.resources.cards.to_string()]).arg("--work-dir").arg(work_dir);
             let cards: Vec<String> = grant.cards.iter().map(usize::to_string).collect();
             // Kernels see what was granted, not what the machine has.
-            command.env("RAYON_NUM_THREADS", &cores).env("CUDA_VISIBLE_DEVICES", cards.join(","));
+            command.env(THREADS, &cores).env("CUDA_VISIBLE_DEVICES", cards.join(","));
         }
     }
     command

@@ -1,5 +1,7 @@
 //! What a process holds beside its matrices, and what the system has to give for them.
 
+use crate::spectrum;
+
 /// The program itself, its threads, and the buffers of products.
 const PROCESS: f64 = 12e6;
 /// glibc maps pieces over this size one by one and gives them back.
@@ -10,7 +12,7 @@ const KEPT: f64 = MAPPED;
 /// Copies of the matrix that an eigendecomposition makes beside it: vectors, a tridiagonal form, and room to work.
 pub(super) const EIGEN_COPIES: f64 = 3.0;
 /// Rows that a Gram matrix widens at once.
-pub(super) const GRAM_ROWS: f64 = 1024.0;
+pub(super) const GRAM_ROWS: f64 = spectrum::GRAM_ROWS as f64;
 
 /// What the system has to give for a matrix of so many `bytes`: nothing where memory that was freed is used again.
 pub(super) fn fresh(bytes: f64) -> f64 {

@@ -2,7 +2,7 @@
 
 use super::allocator::{EIGEN_COPIES, GRAM_ROWS, fresh, of_process};
 use super::{Precision, Workload};
-use crate::{CrossValidation, Score};
+use crate::{CrossValidation, Score, leave_one_out};
 
 /// What is to be computed.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -45,13 +45,11 @@ pub struct Phase {
 }
 
 /// Samples whose leave-one-out errors are looked at together.
-const ROWS: f64 = 1024.0;
-/// Samples whose products with a block of targets are held at once.
-const TOGETHER: f64 = 1024.0;
+const ROWS: f64 = leave_one_out::ROWS as f64;
 /// Columns of a square whose sums are made together there.
-const COLUMNS: f64 = 512.0;
+const COLUMNS: f64 = leave_one_out::COLUMNS as f64;
 /// Pairs of values that are summed in 64 bits where numbers have 32, as a part of all.
-pub(super) const BETWEEN: f64 = 0.1;
+pub(super) const BETWEEN: f64 = 0.2;
 
 /// Sizes as numbers that do not overflow.
 struct Sizes {
@@ -231,7 +229,7 @@ impl Workload {
         work.penalties += (4.0 + 2.0 * z.blocks()) * z.alphas * z.n * z.k;
         let scaled = if settings.score == Score::R2 { z.t * (z.n + z.k) } else { 0.0 };
         work.pass += scaled + z.n * z.t + 2.0 * z.n * z.k + 3.0 * z.k * z.k;
-        let (square, some) = (z.k * z.k, TOGETHER.min(z.n) * z.k * z.s);
+        let (square, some) = (z.k * z.k, ROWS.min(z.n) * z.k * z.s);
         work.fresh += z.blocks() * fresh(z.k * z.b * z.s) + fresh(some);
         work.fresh += fresh(square * z.s) + fresh(square * 4.0);
         let sums = square * z.s + some + (z.alphas + 1.0) * z.n * 8.0;
