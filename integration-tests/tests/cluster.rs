@@ -1,7 +1,7 @@
 //! The same work in one process and on a cluster of real processes.
 
 use crate::{
-    cluster_by_hand::{Cluster, Setup},
+    cluster_by_hand::{Cluster, KEY_BYTE, Setup, key_file, strings},
     processes::wait_for,
     program::{Ended, files_below, program, voxelflow},
 };
@@ -133,29 +133,38 @@ fn a_pipeline_of_images_gives_the_same_files_on_executors() {
 fn a_cluster_that_is_there_serves_programs_of_its_build_and_refuses_others() {
     let mut cluster = Cluster::start(&Setup::default());
     cluster.add(1, 2);
-    let url = cluster.url.clone();
+    let flags = cluster.flags();
     for _ in 0..2 {
-        let ended = sql("SELECT sum(value) AS sum FROM generate_series(1, 100)", &["--cluster", &url]);
+        let ended = sql("SELECT sum(value) AS sum FROM generate_series(1, 100)", &strings(&flags));
         assert_eq!(ended.expect_code(0).stdout, "sum\n5050\n");
     }
     let out = cluster.work.path().join("out");
-    let other = program("verbs").env("VOXELFLOW_OUT", out).env("VOXELFLOW_CLUSTER", &url).output().unwrap();
+    let mut other = program("verbs");
+    other
+        .env("VOXELFLOW_OUT", out)
+        .env("VOXELFLOW_CLUSTER", &cluster.url)
+        .env("VOXELFLOW_CLUSTER_KEY", &cluster.key);
+    let other = other.output().unwrap();
     let refusal = Ended::from(other).expect_code(1).stderr;
     assert!(refusal.contains("refused the plan") && refusal.contains("from the same program"), "{refusal}");
 }
 
 #[test]
 fn what_cannot_be_reached_or_must_not_be_is_told() {
-    let nobody = sql("SELECT 1", &["--cluster", "df://127.0.0.1:9"]).expect_code(1).stderr;
-    assert!(nobody.contains("no scheduler answers at http://127.0.0.1:9"), "{nobody}");
-    let scheme = sql("SELECT 1", &["--cluster", "http://127.0.0.1:9"]).expect_code(2).stderr;
+    let folder = tempfile::tempdir().unwrap();
+    let key = key_file(folder.path(), "key", KEY_BYTE);
+    let key = ["--cluster-key", key.to_str().unwrap()];
+    let at = |url: &str| sql("SELECT 1", &["--cluster", url, key[0], key[1]]);
+    let nobody = at("df://127.0.0.1:9").expect_code(1).stderr;
+    assert!(nobody.contains("no scheduler answers at df://127.0.0.1:9"), "{nobody}");
+    let scheme = at("http://127.0.0.1:9").expect_code(2).stderr;
     assert!(scheme.contains("df://host:port"), "{scheme}");
     let none = sql("SELECT 1", &["--executors", "0"]).expect_code(2).stderr;
     assert!(none.contains("0 executors"), "{none}");
-    let open = voxelflow(["scheduler", "--bind", "0.0.0.0", "--port", "0"]).expect_code(2).stderr;
-    assert!(open.contains("every interface") && open.contains("--insecure"), "{open}");
-    let lonely =
-        voxelflow(["executor", "--bind", "8.8.8.8", "--scheduler", "df://127.0.0.1:9"]).expect_code(2).stderr;
+    let part = |arguments: &[&str]| voxelflow(arguments.iter().chain(&key)).expect_code(2).stderr;
+    let open = part(&["scheduler", "--bind", "0.0.0.0", "--port", "0"]);
+    assert!(open.contains("every interface") && open.contains("--public"), "{open}");
+    let lonely = part(&["executor", "--bind", "8.8.8.8", "--scheduler", "df://127.0.0.1:9"]);
     assert!(lonely.contains("a public address"), "{lonely}");
 }
 
@@ -166,7 +175,7 @@ fn a_lost_scheduler_is_noticed_and_a_dropped_job_cancelled() {
     // It takes long enough to be interrupted.
     let slow = "SELECT count(*) FROM generate_series(1, 3000000) a, generate_series(1, 1000000) b WHERE (a.value * b.value) % 7 = 3";
     let mut driver = program("voxelflow");
-    driver.args(["sql", slow, "--cluster", &cluster.url]).env("VOXELFLOW_LOG", "info").stderr(Stdio::piped());
+    driver.args(["sql", slow]).args(cluster.flags()).env("VOXELFLOW_LOG", "info").stderr(Stdio::piped());
     let mut driver = driver.spawn().unwrap();
     let mut lines = BufReader::new(driver.stderr.take().unwrap()).lines().map_while(Result::ok);
     assert!(

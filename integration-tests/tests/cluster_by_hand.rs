@@ -8,7 +8,7 @@ use serde_json::Value;
 use std::{
     fs::{self, Permissions},
     os::unix::fs::PermissionsExt,
-    path::PathBuf,
+    path::{Path, PathBuf},
     process::Command,
 };
 use tempfile::TempDir;
@@ -21,8 +21,6 @@ pub const KEY_BYTE: &str = "5c";
 pub struct Setup<'a> {
     /// The program of its parts; `voxelflow` if empty.
     pub program: &'static str,
-    /// Whether it has a key.
-    pub key: bool,
     /// Further flags of the scheduler.
     pub scheduler: &'a [&'a str],
     /// `VOXELFLOW_LOG` of its parts.
@@ -37,7 +35,8 @@ pub struct Cluster {
     pub executors: Vec<Part>,
     scheduler: Part,
     program: &'static str,
-    key: Option<PathBuf>,
+    /// File of its key.
+    pub key: PathBuf,
     level: String,
     log_files: usize,
 }
@@ -45,17 +44,12 @@ pub struct Cluster {
 impl Cluster {
     pub fn start(setup: &Setup<'_>) -> Self {
         let work = tempfile::tempdir().unwrap();
-        let key = setup.key.then(|| {
-            let key = work.path().join("cluster.key");
-            fs::write(&key, KEY_BYTE.repeat(32)).unwrap();
-            fs::set_permissions(&key, Permissions::from_mode(0o600)).unwrap();
-            key
-        });
+        let key = key_file(work.path(), "cluster.key", KEY_BYTE);
         let program = if setup.program.is_empty() { "voxelflow" } else { setup.program };
         let level = if setup.log.is_empty() { "info" } else { setup.log };
         let mut arguments = vec!["scheduler", "--port", "0"];
         arguments.extend(setup.scheduler);
-        let arguments = with_key(&arguments, key.as_ref());
+        let arguments = with_key(&arguments, &key);
         let mut scheduler = command(program, &strings(&arguments), None);
         scheduler.env("VOXELFLOW_LOG", level);
         let scheduler = Part::start(scheduler, &work.path().join("scheduler.log"));
@@ -63,9 +57,9 @@ impl Cluster {
         Self { url, work, executors: Vec::new(), scheduler, program, key, level, log_files: 0 }
     }
 
-    /// With a key, and `executors` of one slot.
-    pub fn with_key(executors: usize) -> Self {
-        let mut cluster = Self::start(&Setup { key: true, ..Setup::default() });
+    /// With `executors` of one slot.
+    pub fn with(executors: usize) -> Self {
+        let mut cluster = Self::start(&Setup::default());
         cluster.add(executors, 1);
         cluster
     }
@@ -82,7 +76,7 @@ impl Cluster {
         let (url, log) = (self.url.clone(), self.next_log(&format!("executor-{number}")));
         let mut arguments = vec!["executor", "--scheduler", &url, "--work-dir", work.to_str().unwrap()];
         arguments.extend(flags);
-        let arguments = with_key(&arguments, self.key.as_ref());
+        let arguments = with_key(&arguments, &self.key);
         let mut executor = command(self.program, &strings(&arguments), namespace);
         executor.env("VOXELFLOW_LOG", &self.level);
         self.executors.push(Part::start(executor, &log));
@@ -103,14 +97,13 @@ impl Cluster {
         self.kill_scheduler();
         let port = self.url.rsplit(':').next().unwrap().to_owned();
         let log = self.next_log("scheduler");
-        let arguments = with_key(&["scheduler", "--port", &port], self.key.as_ref());
+        let arguments = with_key(&["scheduler", "--port", &port], &self.key);
         self.scheduler = Part::start(command(self.program, &strings(&arguments), None), &log);
     }
 
     /// Flags of a driver.
     pub fn flags(&self) -> Vec<String> {
-        let key = self.key.iter().flat_map(|key| ["--cluster-key".into(), key.display().to_string()]);
-        ["--cluster".to_owned(), self.url.clone()].into_iter().chain(key).collect()
+        ["--cluster", &self.url, "--cluster-key", self.key.to_str().unwrap()].map(str::to_owned).into()
     }
 
     /// What the command line asks the cluster.
@@ -122,7 +115,8 @@ impl Cluster {
     /// A driver program of this cluster.
     pub fn driver(&self, arguments: &[&str]) -> Command {
         let mut command = program(self.program);
-        command.args(arguments).env("VOXELFLOW_CLUSTER", &self.url).env("VOXELFLOW_OUT", self.work.path());
+        command.args(arguments).env("VOXELFLOW_CLUSTER", &self.url).env("VOXELFLOW_CLUSTER_KEY", &self.key);
+        command.env("VOXELFLOW_OUT", self.work.path());
         command
     }
 
@@ -154,13 +148,17 @@ impl Cluster {
     }
 }
 
-fn with_key(arguments: &[&str], key: Option<&PathBuf>) -> Vec<String> {
-    let mut arguments: Vec<String> = arguments.iter().map(|a| (*a).to_owned()).collect();
-    arguments.push("--child".into());
-    if let Some(key) = key {
-        arguments.extend(["--cluster-key".into(), key.display().to_string()]);
-    }
-    arguments
+fn with_key(arguments: &[&str], key: &Path) -> Vec<String> {
+    let key = ["--child", "--cluster-key", key.to_str().unwrap()];
+    arguments.iter().chain(&key).map(|argument| (*argument).to_owned()).collect()
+}
+
+/// A file of the key whose 32 bytes are all `byte`, which only its owner reads.
+pub fn key_file(folder: &Path, name: &str, byte: &str) -> PathBuf {
+    let key = folder.join(name);
+    fs::write(&key, byte.repeat(32)).unwrap();
+    fs::set_permissions(&key, Permissions::from_mode(0o600)).unwrap();
+    key
 }
 
 pub fn strings(arguments: &[String]) -> Vec<&str> {

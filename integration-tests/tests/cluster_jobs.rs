@@ -171,8 +171,8 @@ fn a_log_is_followed_to_the_end_of_its_job() {
     let driver = Running::start(cluster.driver(&strings(&arguments)));
     let job = cluster.job("a job that waits", |job| job["phase"] == "running");
     let job = job["id"].as_str().unwrap();
-    let (url, follow) = (cluster.url.clone(), ["logs", job, "--follow", "--cluster"]);
-    let follower = Running::start(command("voxelflow", &[&follow[..], &[&url]].concat(), None));
+    let (flags, follow) = (cluster.flags(), ["logs", job, "--follow"]);
+    let follower = Running::start(command("voxelflow", &[&follow[..], &strings(&flags)].concat(), None));
     cluster.why_waiting(job, "waits for 2 slots");
     cluster.add(1, 1);
     driver.succeed();

@@ -15,7 +15,7 @@ fn live(members: &[Member]) -> usize {
 #[test]
 fn a_gang_begins_with_min_ranks_and_takes_in_one_that_comes_late() {
     let counting = Counting::new(24, "ranks => 3, min_ranks => 2, deadline_seconds => 4");
-    let mut cluster = Cluster::with_key(2);
+    let mut cluster = Cluster::with(2);
     let mut run = counting.start(&cluster.flags());
     run.wait_for_epoch(0);
     let members = counting.members();
@@ -66,7 +66,7 @@ fn below_min_ranks_a_gang_pauses_says_who_is_missing_and_fails_at_its_deadline()
 
 #[test]
 fn a_cancelled_training_leaves_its_slots_and_no_rank_at_work() {
-    let cluster = Cluster::with_key(2);
+    let cluster = Cluster::with(2);
     let endless = Counting::new(100_000, "ranks => 2");
     let mut run = endless.start(&cluster.flags());
     run.wait_for_epoch(1);

@@ -88,7 +88,7 @@ fn ip(arguments: &[&str]) -> Result<(), String> {
 fn an_executor_that_is_cut_off_is_left_behind_and_taken_in_again() {
     let Some(network) = Network::build() else { return };
     let (here, there) = (network.here.as_str(), network.there.as_str());
-    let mut cluster = Cluster::start(&Setup { key: true, scheduler: &["--bind", here], ..Setup::default() });
+    let mut cluster = Cluster::start(&Setup { scheduler: &["--bind", here], ..Setup::default() });
     for (address, namespace) in [(here, None), (here, None), (there, Some(network.namespace.as_str()))] {
         cluster.executor(&["--bind", address, "--slots", "1"], namespace);
     }

@@ -16,7 +16,7 @@ fn endless(cluster: &Cluster, with: &str) -> (Counting, Running, String) {
 
 #[test]
 fn a_full_pool_is_waited_for_while_another_one_is_free() {
-    let mut cluster = Cluster::start(&Setup { key: true, ..Setup::default() });
+    let mut cluster = Cluster::start(&Setup::default());
     cluster.executor(&["--slots", "1", "--pool", "gpu"], None);
     cluster.executor(&["--slots", "2", "--pool", "cpu"], None);
     let (_first, mut run, first) = endless(&cluster, "ranks => 1, pool => 'gpu'");
@@ -42,8 +42,7 @@ fn a_full_pool_is_waited_for_while_another_one_is_free() {
 
 #[test]
 fn a_queue_has_its_share_while_another_one_has_work_waiting() {
-    let mut cluster =
-        Cluster::start(&Setup { key: true, scheduler: &["--weight", "big=3"], ..Setup::default() });
+    let mut cluster = Cluster::start(&Setup { scheduler: &["--weight", "big=3"], ..Setup::default() });
     cluster.add(1, 4);
     let (_first, mut run, first) = endless(&cluster, "ranks => 3, queue => 'big'");
     run.wait_for_epoch(0);

@@ -16,7 +16,7 @@ use std::{
 #[test]
 fn a_restarted_driver_goes_on_at_once_also_with_another_number_of_ranks() {
     let counting = Counting::new(8, "ranks => 2");
-    let cluster = Cluster::with_key(3);
+    let cluster = Cluster::with(3);
     let mut run = counting.start(&cluster.flags());
     run.wait_for_epoch(2);
     kill_process(run.pid(), Signal::KILL).unwrap();
@@ -40,7 +40,7 @@ fn ranks_leave_a_driver_that_stays_away_with_a_checkpoint_and_for_good() {
         100_000,
         "ranks => 2, checkpoint_every => 0, checkpoint_steps => 100000, hold_seconds => 5",
     );
-    let cluster = Cluster::with_key(2);
+    let cluster = Cluster::with(2);
     let mut run = counting.start(&cluster.flags());
     run.wait_for_epoch(1);
     let job = counting.job();
@@ -60,7 +60,7 @@ fn ranks_leave_a_driver_that_stays_away_with_a_checkpoint_and_for_good() {
 #[test]
 fn a_scheduler_that_is_started_again_is_given_the_training_again() {
     let counting = Counting::new(30, "ranks => 2");
-    let mut cluster = Cluster::with_key(2);
+    let mut cluster = Cluster::with(2);
     let mut run = counting.start(&cluster.flags());
     run.wait_for_epoch(2);
     cluster.restart_scheduler();
@@ -88,7 +88,7 @@ fn a_hundred_steps_are_fifty_a_kill_and_fifty_more() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("p.vf");
     fs::write(&file, hundred_steps()).unwrap();
-    let cluster = Cluster::with_key(2);
+    let cluster = Cluster::with(2);
     let run = |out: &Path, flags: &[String]| {
         let mut command = program("voxelflow");
         command.args(["--json", "run"]).arg(&file).arg("--out").arg(out).args(flags);

@@ -97,7 +97,7 @@ fn assert_all_worked(model: &Path, processes: usize) {
 fn the_example_gives_equal_files_in_one_process_on_own_executors_and_on_a_cluster() {
     let example = deterministic_example();
     let folder = tempfile::tempdir().unwrap();
-    let cluster = Cluster::with_key(4);
+    let cluster = Cluster::with(4);
     let places = [vec![], vec!["--executors".to_owned(), "2".to_owned()], cluster.flags()];
     let runs: Vec<_> = places
         .iter()

@@ -45,11 +45,6 @@ impl ClusterAddress {
         self.port
     }
 
-    /// As gRPC wants it.
-    pub(crate) fn http(&self) -> String {
-        format!("http://{}:{}", self.host, self.port)
-    }
-
     /// This machine's address on the way to it, under which its neighbours reach this process.
     pub(crate) fn local_address(&self) -> Option<IpAddr> {
         let host = self.host.trim_matches(['[', ']']);
@@ -69,13 +64,13 @@ impl std::fmt::Display for ClusterAddress {
     }
 }
 
-/// Refuses an address that strangers can reach, unless `insecure` says that this is known.
+/// Refuses an address that strangers can reach, unless `public` says that this is wanted.
 ///
 /// # Errors
 /// [`Error::Exposed`].
-pub fn check_bind(address: IpAddr, insecure: bool) -> Result<()> {
+pub fn check_bind(address: IpAddr, public: bool) -> Result<()> {
     let what = match address {
-        _ if insecure => return Ok(()),
+        _ if public => return Ok(()),
         a if a.is_unspecified() => "every interface of this machine",
         a if is_private(a) => return Ok(()),
         _ => "a public address",
@@ -106,7 +101,6 @@ mod tests {
         let address = ClusterAddress::parse("df://scheduler.lab:50050").unwrap();
         assert_eq!((address.host(), address.port()), ("scheduler.lab", 50050));
         assert_eq!(address.to_string(), "df://scheduler.lab:50050");
-        assert_eq!(address.http(), "http://scheduler.lab:50050");
         for (text, says) in [
             ("scheduler:50050", "scheme"),
             ("http://scheduler:50050", "scheme is not df"),
@@ -127,7 +121,7 @@ mod tests {
         }
         for open in ["0.0.0.0", "::", "8.8.8.8", "2001:db8::1", "::ffff:8.8.8.8"] {
             let refusal = check_bind(open.parse().unwrap(), false).unwrap_err();
-            assert!(refusal.to_string().contains("--insecure"), "{refusal}");
+            assert!(refusal.to_string().contains("--public"), "{refusal}");
             assert!(check_bind(open.parse().unwrap(), true).is_ok(), "{open}");
         }
     }

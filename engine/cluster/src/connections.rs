@@ -1,6 +1,7 @@
-//! Connections to other executors, kept for a while: a stage fetches rows from all of them, and a new connection
-//! for each fetch would use up the ports.
+//! Connections to executors, which have the cluster's key at both ends; kept for a while: a stage fetches rows from all
+//! executors, and a new connection for each fetch would use up the ports.
 
+use crate::control::Guard;
 use async_trait::async_trait;
 use ballista_core::{
     client::BallistaClient,
@@ -23,6 +24,7 @@ type Idle = HashMap<Key, Vec<(BallistaClient, Instant)>>;
 pub(crate) struct Connections {
     idle: Arc<Mutex<Idle>>,
     kept: Duration,
+    secure: Arc<BallistaConfigGrpcEndpoint>,
 }
 
 impl fmt::Debug for Connections {
@@ -33,8 +35,8 @@ impl fmt::Debug for Connections {
 
 impl Connections {
     /// Connections that are closed when nobody has used them for `kept`.
-    pub(crate) fn new(kept: Duration) -> Self {
-        Self { idle: Arc::default(), kept }
+    pub(crate) fn new(kept: Duration, guard: &Guard) -> Self {
+        Self { idle: Arc::default(), kept, secure: guard.for_ballista() }
     }
 
     /// Closes what has been idle for too long.
@@ -58,27 +60,14 @@ impl BallistaClientPool for Connections {
         host: &str,
         port: u16,
         config: &GrpcClientConfig,
-        customize_endpoint: Option<Arc<BallistaConfigGrpcEndpoint>>,
+        _: Option<Arc<BallistaConfigGrpcEndpoint>>,
     ) -> Result<PooledClient> {
         self.close_old();
         let key = (host.to_owned(), port, config.clone());
         let idle = lock(&self.idle).get_mut(&key).and_then(Vec::pop);
         let client = match idle {
             Some((client, _)) => client,
-            None => {
-                BallistaClient::try_new(
-                    host,
-                    port,
-                    config.max_message_size,
-                    config.use_tls,
-                    customize_endpoint,
-                    config.io_retries_times,
-                    config.io_retry_wait_time_ms,
-                    config.initial_connection_window_size,
-                    config.initial_stream_window_size,
-                )
-                .await?
-            }
+            None => connect(host, port, &self.secure, config).await?,
         };
         let idle = Arc::clone(&self.idle);
         let give_back = move |client| lock(&idle).entry(key).or_default().push((client, Instant::now()));
@@ -88,4 +77,25 @@ impl BallistaClientPool for Connections {
     async fn evict_idle(&self) {
         self.close_old();
     }
+}
+
+/// A new connection.
+async fn connect(
+    host: &str,
+    port: u16,
+    secure: &Arc<BallistaConfigGrpcEndpoint>,
+    config: &GrpcClientConfig,
+) -> Result<BallistaClient> {
+    BallistaClient::try_new(
+        host,
+        port,
+        config.max_message_size,
+        true,
+        Some(Arc::clone(secure)),
+        config.io_retries_times,
+        config.io_retry_wait_time_ms,
+        config.initial_connection_window_size,
+        config.initial_stream_window_size,
+    )
+    .await
 }

@@ -18,10 +18,10 @@ pub enum Error {
         /// What is wrong.
         reason: String,
     },
-    /// An address that strangers can reach, for ports that anybody may use who reaches them.
+    /// An address that strangers can reach.
     #[error(
-        "{address} is {what}, and the cluster's ports are neither encrypted nor guarded: bind to a private address of \
-         this machine, or say --insecure if the network keeps strangers out"
+        "{address} is {what}: bind to a private address of this machine, or say --public if the port is to be reached \
+         from there; only who has the cluster's key is answered"
     )]
     Exposed {
         /// The address.
@@ -38,7 +38,10 @@ pub enum Error {
         reason: String,
     },
     /// Nobody answers at the scheduler's address.
-    #[error("no scheduler answers at {url}: {reason}; is it running, and is the address right?")]
+    #[error(
+        "no scheduler answers at {url}: {reason}; is the scheduler running, is the address right, and does it have the \
+         same key as this process?"
+    )]
     Unreachable {
         /// Its address.
         url: String,
@@ -75,6 +78,25 @@ pub enum Error {
         is_input: bool,
         /// The last lines that its tasks wrote to their logs.
         lines: Vec<String>,
+    },
+    /// A job has lost what an executor had of it: the same plan can be submitted again.
+    #[error("job {job} has lost rows on the cluster: {reason}")]
+    Lost {
+        /// The job.
+        job: String,
+        /// How.
+        reason: String,
+    },
+    /// A plan was submitted so often, and its jobs have lost rows every time.
+    #[error(
+        "the cluster has lost rows of all {} jobs of this plan:{}\nlook after the executors (`voxelflow jobs \
+         --list-executors`), and run it again",
+        .lost.len(),
+        listed(.lost)
+    )]
+    LostAgain {
+        /// What each of the jobs has lost.
+        lost: Vec<String>,
     },
     /// The rows of a partition cannot be fetched.
     #[error("partition {partition} of job {job} cannot be fetched from executor {executor}: {reason}")]
@@ -141,7 +163,7 @@ pub enum Error {
         /// Why.
         reason: String,
     },
-    /// The cluster's control service.
+    /// The scheduler, when it is asked.
     #[error(transparent)]
     Control(#[from] crate::control::Error),
     /// Agents, or what they have started.
@@ -158,6 +180,10 @@ fn tail(log: &std::path::Path, lines: &str) -> String {
     }
     let shown: String = lines.lines().map(|line| format!("\n  | {line}")).collect();
     format!("; the end of its log {}:{shown}", log.display())
+}
+
+fn listed(lost: &[String]) -> String {
+    lost.iter().enumerate().map(|(n, how)| format!("\n  {}. {how}", n + 1)).collect()
 }
 
 fn job_log(lines: &[String]) -> String {

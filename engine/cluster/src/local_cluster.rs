@@ -9,8 +9,8 @@
 use crate::{
     address::ClusterAddress,
     child::Ready,
-    cluster_folder::ClusterFolder,
     error::{Error, Result},
+    owned_folder::OwnedFolder,
 };
 use futures::future::try_join_all;
 use std::{
@@ -79,7 +79,7 @@ pub struct LocalCluster {
     address: ClusterAddress,
     key: ClusterKey,
     processes: Mutex<Vec<Process>>,
-    folder: ClusterFolder,
+    folder: OwnedFolder,
 }
 
 #[derive(Debug)]
@@ -101,7 +101,7 @@ impl LocalCluster {
             let reason = "0 executors run nothing: give 1 or more".to_owned();
             return Err(Error::Setting { what: "--executors", reason });
         }
-        let folder = ClusterFolder::create(&std::env::temp_dir())?;
+        let folder = OwnedFolder::create(&std::env::temp_dir(), "voxelflow-cluster-")?;
         let unfit =
             |e: voxelflow_sync::Error| Error::Setting { what: "the cluster's key", reason: e.to_string() };
         let key = ClusterKey::generate().map_err(unfit)?;
@@ -155,7 +155,7 @@ impl Process {
 
 struct Starter<'a> {
     settings: &'a LocalClusterSettings,
-    folder: &'a ClusterFolder,
+    folder: &'a OwnedFolder,
     key_file: String,
     by: Instant,
 }

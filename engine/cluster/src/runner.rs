@@ -1,11 +1,16 @@
 //! Runs plans on a cluster: the seam of datasets, filled by Ballista.
+//!
+//! A job that has lost rows with an executor is ended, and the plan is submitted again as another job, a few times at
+//! most. Rows come from one job only: small results are fetched whole before the first row is given out, so that they
+//! can be lost and made again; of large ones no row is given out before the job has ended, and an executor that is lost
+//! while they are read ends them with an error.
 
 use crate::{
     address::ClusterAddress,
     codec::VoxelflowCodec,
-    control::{self, ControlClient, Guard},
+    control::{self, ControlClient, Guard, messages::Submission},
     error::{Error, Result},
-    job::{Job, Places, SchedulerLink},
+    job::{Job, Places},
     local_cluster::LocalCluster,
     node::{self, Nodes},
     session::{MESSAGE_BYTES, restricted_settings, with_job_settings},
@@ -13,7 +18,7 @@ use crate::{
 };
 use arrow::record_batch::RecordBatch;
 use async_trait::async_trait;
-use ballista_core::extension::SessionConfigHelperExt;
+use ballista_core::extension::{BallistaConfigGrpcEndpoint, SessionConfigHelperExt};
 use datafusion::{
     error::{DataFusionError, Result as PlanResult},
     execution::TaskContext,
@@ -23,9 +28,9 @@ use datafusion::{
 };
 use datafusion_proto::{physical_plan::AsExecutionPlan, protobuf::PhysicalPlanNode};
 use futures::{
-    FutureExt, Stream, StreamExt, TryStreamExt,
+    FutureExt, StreamExt, TryFutureExt, TryStreamExt,
     future::{BoxFuture, Shared},
-    stream,
+    stream::{self, BoxStream},
 };
 use std::{fmt, net::IpAddr, sync::Arc, time::Duration};
 use voxelflow_dataset::{
@@ -42,13 +47,20 @@ const TAIL_LINES: usize = 8;
 const TAIL_LIMIT: Duration = Duration::from_millis(500);
 /// Bytes of a message that are not the plan.
 const ENVELOPE_BYTES: usize = 1 << 20;
+/// How often a plan is submitted before it is given up.
+const JOBS_OF_PLAN: u32 = 4;
+/// Results up to so many bytes, as they lie on executors, are fetched whole before the first row is given out.
+const FETCHED_WHOLE: u64 = 32 << 20;
+/// Partitions of such a result that are fetched at once.
+const FETCHED_AT_ONCE: usize = 8;
 
 /// Runs plans on a cluster.
 pub struct ClusterRunner {
     address: ClusterAddress,
-    link: SchedulerLink,
+    client: ControlClient,
+    guard: Guard,
+    key: ClusterKey,
     codec: VoxelflowCodec,
-    secrecy: Secrecy,
     /// The cluster, if it was started for this session: it ends with the last runner of it.
     own: Option<Arc<Own>>,
 }
@@ -69,17 +81,6 @@ impl Own {
     }
 }
 
-/// How secrets reach executors.
-#[derive(Clone, Debug)]
-pub enum Secrecy {
-    /// Sealed with the key that executors have too.
-    Key(ClusterKey),
-    /// As they are: the user knows that whoever reaches the cluster's ports can read them.
-    Insecure,
-    /// Not at all.
-    Refused,
-}
-
 impl fmt::Debug for ClusterRunner {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ClusterRunner").field("address", &self.address.to_string()).finish_non_exhaustive()
@@ -87,14 +88,15 @@ impl fmt::Debug for ClusterRunner {
 }
 
 impl ClusterRunner {
-    /// Runs plans on the cluster of the scheduler at `address`. It is dialled when the first plan is run. Must be
-    /// made within a runtime.
+    /// Runs plans on the cluster of the scheduler at `address`, which has `key`. It is dialled when the first plan is
+    /// run. Must be made within a runtime.
     ///
     /// # Errors
-    /// An address that is none; a program that cannot read itself.
-    pub fn connect(address: ClusterAddress, secrecy: Secrecy) -> Result<Self> {
-        let link = SchedulerLink::new(&address.http())?;
-        Ok(Self { address, link, codec: VoxelflowCodec::try_new()?, secrecy, own: None })
+    /// An address that is none; a key of which no certificate can be made; a program that cannot read itself.
+    pub fn connect(address: ClusterAddress, key: ClusterKey) -> Result<Self> {
+        let guard = Guard::of_key(&key)?;
+        let client = ControlClient::new(&address, &guard)?;
+        Ok(Self { address, client, guard, key, codec: VoxelflowCodec::try_new()?, own: None })
     }
 
     /// Runs plans on `cluster`, which ends with the runner.
@@ -102,7 +104,7 @@ impl ClusterRunner {
     /// # Errors
     /// As [`ClusterRunner::connect`].
     pub fn of_local(cluster: LocalCluster) -> Result<Self> {
-        let runner = Self::connect(cluster.address().clone(), Secrecy::Key(cluster.key().clone()))?;
+        let runner = Self::connect(cluster.address().clone(), cluster.key().clone())?;
         Ok(Self { own: Some(Arc::new(Own::Here(cluster))), ..runner })
     }
 
@@ -117,7 +119,7 @@ impl ClusterRunner {
             IpAddr::V6(ip) => format!("[{ip}]"),
         };
         let address = ClusterAddress::new(host, scheduler.port());
-        Ok(Self { own: Some(Arc::new(Own::OnNodes(nodes))), ..Self::connect(address, Secrecy::Key(key))? })
+        Ok(Self { own: Some(Arc::new(Own::OnNodes(nodes))), ..Self::connect(address, key)? })
     }
 
     /// Where its scheduler is.
@@ -130,15 +132,6 @@ impl ClusterRunner {
         format!("{}/{id}", self.address)
     }
 
-    /// The control service beside its scheduler.
-    fn control(&self) -> Result<ControlClient> {
-        let guard = match &self.secrecy {
-            Secrecy::Key(key) => Guard::of_key(key)?,
-            Secrecy::Insecure | Secrecy::Refused => Guard::open(),
-        };
-        Ok(ControlClient::new(&self.address, &guard)?)
-    }
-
     fn encode(&self, plan: Arc<dyn ExecutionPlan>) -> Result<Vec<u8>> {
         let mut bytes = Vec::new();
         PhysicalPlanNode::try_from_physical_plan(plan, &self.codec)?.try_encode(&mut bytes)?;
@@ -149,15 +142,20 @@ impl ClusterRunner {
         Ok(bytes)
     }
 
-    async fn submit(&self, plan: Arc<dyn ExecutionPlan>, context: &TaskContext) -> Result<Job> {
+    /// What is submitted to run `plan`.
+    fn submission(&self, plan: Arc<dyn ExecutionPlan>, context: &TaskContext) -> Result<Submission> {
         let mut config = with_job_settings(context.session_config().clone());
         if GangExec::find(plan.as_ref()).is_some() {
             // Each member can fail and be replaced alone.
             config = config.set_str("ballista.scheduler.max_partitions_per_task", "1");
         }
-        let bytes = self.encode(submitted(plan, &context.session_id())?)?;
-        let submitted = self.link.submit(bytes, config.to_key_value_pairs(), &context.session_id()).await;
-        submitted.map_err(|e| with_logs(e, self.own.as_deref()))
+        let pairs = config.to_key_value_pairs().into_iter();
+        Ok(Submission {
+            plan: self.encode(submitted(plan, &context.session_id())?)?,
+            settings: pairs.filter_map(|pair| Some((pair.key, pair.value?))).collect(),
+            session: context.session_id(),
+            tries: 0,
+        })
     }
 }
 
@@ -167,25 +165,36 @@ impl PlanRunner for ClusterRunner {
         let plan = distribute(plan, self, &context).await?;
         let (schema, partitions) = (plan.schema(), plan.output_partitioning().partition_count());
         let (needed, tells) = (calls_functions(plan.as_ref()), tells_ledger(plan.as_ref()));
-        let job = Arc::new(self.submit(plan, &context).await?);
-        let finished = finished(Arc::clone(&job), self.own.clone(), self.control()?);
+        let is_gang = GangExec::find(plan.as_ref()).is_some();
+        let work = Work {
+            submission: self.submission(plan, &context)?,
+            partitions,
+            client: self.client.clone(),
+            secure: self.guard.for_ballista(),
+            own: self.own.clone(),
+            // The members of a gang are replaced one by one.
+            most: if is_gang { 1 } else { JOBS_OF_PLAN },
+        };
+        let first = work.submit(0).await?;
+        // The job of a gang can be ended by another driver; that of rows ends with this one.
+        let name = is_gang.then(|| self.job_name(first.id()));
+        let finished = work.finish(first).map_err(|e| Arc::new(e.into())).boxed().shared();
         let stream = |partition| {
-            let (job, finished) = (Arc::clone(&job), finished.clone());
+            let finished = finished.clone();
             let rows = stream::once(async move {
-                let places = finished.await.map_err(DataFusionError::Shared)?;
-                Ok::<_, DataFusionError>(partition_rows(job, &places, partition))
+                let outcome = finished.await.map_err(DataFusionError::Shared)?;
+                Ok::<_, DataFusionError>(outcome.partition(partition))
             })
             .try_flatten();
             Box::pin(RecordBatchStreamAdapter::new(Arc::clone(&schema), rows)) as SendableRecordBatchStream
         };
         let streams = (0..partitions).map(stream).collect();
-        let name = self.job_name(job.id());
-        Ok(PlanRun { streams, counts: Arc::new(JobCounts { job, context, needed, tells }), job: Some(name) })
+        Ok(PlanRun { streams, counts: Arc::new(JobCounts { finished, context, needed, tells }), job: name })
     }
 
     async fn cancel(&self, job: &str) -> PlanResult<()> {
         let Some(id) = job.strip_prefix(&self.job_name("")) else { return Ok(()) };
-        match self.control()?.cancel(id).await {
+        match self.client.cancel(id).await {
             // It is not there, or has ended: the scheduler may have been started again since.
             Ok(()) | Err(control::Error::Job(_)) => Ok(()),
             Err(e) => Err(Error::from(e).into()),
@@ -208,30 +217,97 @@ impl PlanRunner for ClusterRunner {
     }
 
     fn seal(&self, secret: &[u8]) -> PlanResult<Vec<u8>> {
-        match &self.secrecy {
-            Secrecy::Key(key) => seal(secret, key).map_err(|e| DataFusionError::External(Box::new(e))),
-            Secrecy::Insecure => Ok(secret.to_vec()),
-            Secrecy::Refused => {
-                let reason = "ranks of a training get credentials, which must not be read by others: give the file of \
-                              the key that the executors have, or say --insecure if the network keeps strangers out";
-                Err(Error::Setting { what: "--cluster-key", reason: reason.into() }.into())
+        seal(secret, &self.key).map_err(|e| DataFusionError::External(Box::new(e)))
+    }
+}
+
+/// A plan that is run, as often as it takes.
+struct Work {
+    submission: Submission,
+    partitions: usize,
+    client: ControlClient,
+    secure: Arc<BallistaConfigGrpcEndpoint>,
+    own: Option<Arc<Own>>,
+    /// How often it is submitted at most.
+    most: u32,
+}
+
+/// A job that has ended well.
+struct Outcome {
+    job: Arc<Job>,
+    rows: Rows,
+}
+
+/// The rows of a job.
+enum Rows {
+    /// Here, by partition.
+    Here(Vec<Vec<RecordBatch>>),
+    /// Where the job has them.
+    There(Places),
+}
+
+impl Work {
+    async fn submit(&self, tries: u32) -> Result<Arc<Job>> {
+        let submission = Submission { tries, ..self.submission.clone() };
+        let submitted = Job::submit(&self.client, Arc::clone(&self.secure), submission).await;
+        submitted.map_err(|e| with_logs(e, self.own.as_deref()))
+    }
+
+    /// Follows `first`, and the jobs that replace it, to the end.
+    async fn finish(self, first: Arc<Job>) -> Result<Arc<Outcome>> {
+        let (mut job, mut lost) = (first, Vec::new());
+        loop {
+            let (id, reason) = match self.outcome(&job).await {
+                Ok(rows) => return Ok(Arc::new(Outcome { job, rows })),
+                Err(Error::Lost { job, reason }) => (job, reason),
+                Err(e) => return Err(with_logs(with_tail(e, &self.client).await, self.own.as_deref())),
+            };
+            lost.push(format!("job {id}: {reason}"));
+            let tries = u32::try_from(lost.len()).unwrap_or(u32::MAX);
+            if tries >= self.most {
+                return Err(Error::LostAgain { lost });
+            }
+            log::warn!("job {id} has lost rows ({reason}): the plan is run again as another job");
+            // The one before is gone first, with what it has on executors.
+            drop(job);
+            job = self.submit(tries).await?;
+        }
+    }
+
+    /// The rows of `job`, here if there are not many.
+    async fn outcome(&self, job: &Arc<Job>) -> Result<Rows> {
+        let places = job.finish().await?;
+        if places.bytes() > FETCHED_WHOLE {
+            return Ok(Rows::There(places));
+        }
+        let partitions =
+            stream::iter(0..self.partitions).map(|n| job.rows(places.partition(n)).try_collect());
+        let rows = partitions.buffered(FETCHED_AT_ONCE).try_collect().await;
+        // What cannot be fetched is made again.
+        rows.map(Rows::Here)
+            .map_err(|e| Error::Lost { job: job.id().to_owned(), reason: e.strip_backtrace() })
+    }
+}
+
+impl Outcome {
+    /// The rows of a partition.
+    fn partition(self: &Arc<Self>, partition: usize) -> BoxStream<'static, PlanResult<RecordBatch>> {
+        match &self.rows {
+            Rows::Here(rows) => {
+                let rows = rows.get(partition).cloned().unwrap_or_default();
+                stream::iter(rows.into_iter().map(Ok)).boxed()
+            }
+            Rows::There(places) => {
+                // The job lives as long as its rows are read.
+                let outcome = Arc::clone(self);
+                let rows = self.job.rows(places.partition(partition));
+                rows.inspect(move |_| _ = &outcome).boxed()
             }
         }
     }
 }
 
-type Finished = Shared<BoxFuture<'static, Result<Arc<Places>, Arc<DataFusionError>>>>;
-
-/// The end of a job, for all of its partitions.
-fn finished(job: Arc<Job>, own: Option<Arc<Own>>, control: ControlClient) -> Finished {
-    let end = async move {
-        match job.finish().await {
-            Ok(places) => Ok(Arc::new(places)),
-            Err(e) => Err(Arc::new(with_logs(with_tail(e, &control).await, own.as_deref()).into())),
-        }
-    };
-    end.boxed().shared()
-}
+type Finished = Shared<BoxFuture<'static, Result<Arc<Outcome>, Arc<DataFusionError>>>>;
 
 /// A job's failure with the last lines of its log: they say more than the error where user code or a rank failed.
 async fn with_tail(error: Error, control: &ControlClient) -> Error {
@@ -260,23 +336,10 @@ fn with_logs(error: Error, own: Option<&Own>) -> Error {
     }
 }
 
-/// The rows of one partition, part by part.
-fn partition_rows(
-    job: Arc<Job>,
-    places: &Places,
-    partition: usize,
-) -> impl Stream<Item = PlanResult<RecordBatch>> + Send + use<> {
-    let parts = stream::iter(places.partition(partition));
-    let opened = parts.then(move |part| {
-        let job = Arc::clone(&job);
-        async move { job.fetch(part).await.map_err(DataFusionError::from) }
-    });
-    opened.try_flatten()
-}
-
 /// What the operators of a job counted.
 struct JobCounts {
-    job: Arc<Job>,
+    /// The job whose rows were given out: what was counted in those before it is not counted.
+    finished: Finished,
     context: Arc<TaskContext>,
     /// Sums that the program reads are among them.
     needed: bool,
@@ -287,7 +350,8 @@ struct JobCounts {
 #[async_trait]
 impl RunCounts for JobCounts {
     async fn gather(&self) -> PlanResult<Ledger> {
-        let metrics = match self.job.metrics().await {
+        let outcome = self.finished.clone().await.map_err(DataFusionError::Shared)?;
+        let metrics = match outcome.job.counts().await {
             Ok(metrics) => metrics,
             Err(e) if self.needed => return Err(e.into()),
             Err(e) => {

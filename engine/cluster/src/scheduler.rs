@@ -1,32 +1,30 @@
-//! The scheduler: Ballista's, with our sessions, our codec, and our policy of who runs when.
+//! The scheduler: Ballista's, which plans stages and places tasks, with our sessions, our codec, our policy of who runs
+//! when, and our service before it.
 
 use crate::{
     address::check_bind,
     codec::VoxelflowCodec,
-    control::{Guard, SchedulerControl, control_port},
+    control::{Guard, Scheduler, SchedulerControl},
     error::{Error, Result},
     session::{MESSAGE_BYTES, SessionFactory, Sessions},
 };
-use ballista_core::{config::TaskSchedulingPolicy, error::BallistaError};
-use ballista_scheduler::{
-    config::SchedulerConfig,
-    scheduler_process::{create_scheduler, start_grpc_service_with_listener},
+use ballista_core::{
+    config::TaskSchedulingPolicy,
+    error::BallistaError,
+    serde::{BallistaCodec, BallistaLogicalExtensionCodec},
 };
-use datafusion_proto::protobuf::{LogicalPlanNode, PhysicalPlanNode};
+use ballista_scheduler::{config::SchedulerConfig, metrics::default_metrics_collector};
 use std::{
     collections::BTreeMap,
     net::{IpAddr, Ipv4Addr, SocketAddr},
     sync::Arc,
+    time::Duration,
 };
 use tokio::net::TcpListener;
 use voxelflow_sync::network::ClusterKey;
 
-/// Seconds without a sign of life after which an executor counts as dead; executors give one every
-/// [`HEARTBEAT_SECONDS`](crate::executor::HEARTBEAT_SECONDS).
-const EXECUTOR_TIMEOUT_SECONDS: u64 = 20;
-
-/// Pairs of free ports that are tried before the scheduler gives up.
-const PAIRS_TRIED: usize = 16;
+/// How long an executor may be silent before it counts as lost, unless the user says otherwise.
+pub const EXECUTOR_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// How a scheduler is set up.
 #[derive(Clone, Debug)]
@@ -37,23 +35,27 @@ pub struct SchedulerSettings {
     pub port: u16,
     /// Name or address under which executors reach it; that of `bind` if not given.
     pub external_host: Option<String>,
-    /// The user knows that strangers can reach the address.
-    pub insecure: bool,
+    /// The user wants it at an address that strangers can reach.
+    pub public: bool,
     /// Shares of queues by their names; 1 where not given.
     pub weights: BTreeMap<String, u32>,
-    /// The cluster's key: only who has it may ask the control service.
-    pub key: Option<ClusterKey>,
+    /// How long an executor may be silent before it counts as lost.
+    pub executor_timeout: Duration,
+    /// The cluster's key: only who has it is answered.
+    pub key: ClusterKey,
 }
 
-impl Default for SchedulerSettings {
-    fn default() -> Self {
+impl SchedulerSettings {
+    /// A scheduler on this machine, at the usual port.
+    pub fn new(key: ClusterKey) -> Self {
         Self {
             bind: Ipv4Addr::LOCALHOST.into(),
             port: 50050,
             external_host: None,
-            insecure: false,
+            public: false,
             weights: BTreeMap::new(),
-            key: None,
+            executor_timeout: EXECUTOR_TIMEOUT,
+            key,
         }
     }
 }
@@ -67,43 +69,46 @@ pub async fn run_scheduler(
     sessions: &SessionFactory,
     ready: impl FnOnce(SocketAddr),
 ) -> Result<()> {
-    check_bind(settings.bind, settings.insecure)?;
-    let guard = Guard::of(settings.key.as_ref())?;
-    guard.check(settings.bind, settings.insecure)?;
-    let [listener, beside] = bind_pair(settings.bind, settings.port).await?;
+    check_bind(settings.bind, settings.public)?;
+    let guard = Guard::of_key(&settings.key)?;
+    let (bind, port) = (settings.bind, settings.port);
+    let bound = TcpListener::bind((bind, port)).await;
+    let listener = bound.map_err(Error::io(format!("scheduler, binding {bind}:{port}")))?;
     let address = listener.local_addr().map_err(Error::io("scheduler's address"))?;
     let mut config = scheduler_config(&settings, address, sessions)?;
-    let control = SchedulerControl::new(settings.weights);
     let sessions = Sessions::of(sessions)?;
-    let configs = sessions.config_producer(|config| config);
-    let cluster = control.cluster(&config.scheduler_id, sessions.session_builder(), configs);
+    let control = SchedulerControl::new(
+        &config.scheduler_id,
+        sessions.session_builder(),
+        sessions.config_producer(|config| config),
+        settings.weights,
+        settings.executor_timeout,
+    );
     config.task_distribution = control.policy();
-    let scheduler = create_scheduler::<LogicalPlanNode, PhysicalPlanNode>(cluster, Arc::new(config))
-        .await
-        .map_err(ended)?;
+    let scheduler = create_scheduler(&control, config).await.map_err(ended)?;
     ready(address);
-    tokio::select! {
-        ended_with = start_grpc_service_with_listener(listener, scheduler.clone()) => ended_with.map_err(ended),
-        ended_with = control.serve(scheduler, beside, &guard) => Ok(ended_with?),
-    }
+    Ok(control.serve(scheduler, listener, &guard).await?)
 }
 
-/// Listens at `port` and at the next one, where the control service is; at any two such ports if `port` is 0.
-async fn bind_pair(bind: IpAddr, port: u16) -> Result<[TcpListener; 2]> {
-    let mut attempt = 0;
-    loop {
-        attempt += 1;
-        let failed = |port: u16| Error::io(format!("scheduler, binding {bind}:{port}"));
-        let first = TcpListener::bind((bind, port)).await.map_err(failed(port))?;
-        let taken = first.local_addr().map_err(Error::io("scheduler's address"))?.port();
-        let next = control_port(taken)?;
-        match TcpListener::bind((bind, next)).await {
-            Ok(second) => return Ok([first, second]),
-            // Another process has the next port: two others are tried.
-            Err(_) if port == 0 && attempt < PAIRS_TRIED => {}
-            Err(e) => return Err(failed(next)(e)),
-        }
-    }
+/// Ballista's scheduler, of the parts of `control`. It listens nowhere.
+pub(crate) async fn create_scheduler(
+    control: &SchedulerControl,
+    config: SchedulerConfig,
+) -> Result<Scheduler, BallistaError> {
+    let codec = BallistaCodec::new(
+        Arc::new(BallistaLogicalExtensionCodec::default()),
+        Arc::new(VoxelflowCodec::try_new()?),
+    );
+    let mut scheduler = Scheduler::new_with_task_launcher(
+        config.scheduler_endpoint(),
+        control.cluster(),
+        codec,
+        Arc::new(config),
+        default_metrics_collector()?,
+        control.launcher(),
+    );
+    scheduler.init().await?;
+    Ok(scheduler)
 }
 
 fn ended(error: BallistaError) -> Error {
@@ -122,12 +127,14 @@ fn scheduler_config(
         bind_port: address.port(),
         external_host: settings.external_host.clone().unwrap_or_else(|| address.ip().to_string()),
         scheduling_policy: TaskSchedulingPolicy::PushStaged,
-        grpc_server_max_decoding_message_size: message,
-        grpc_server_max_encoding_message_size: message,
         grpc_client_max_message_size: message,
-        executor_timeout_seconds: EXECUTOR_TIMEOUT_SECONDS,
-        expire_dead_executor_interval_seconds: 2,
-        no_executors_grace_period_seconds: EXECUTOR_TIMEOUT_SECONDS,
+        // Who is lost our sessions say, at once and for good.
+        executor_termination_grace_period: 0,
+        // Ballista would call executors to cancel tasks and to remove files. Their sessions are told which jobs are
+        // over, which is all that is needed; executors have no port for such calls.
+        override_create_grpc_client_endpoint: Some(Arc::new(|_| {
+            Err("executors are told in their sessions".into())
+        })),
         override_config_producer: Some(sessions.config_producer(|config| config)),
         override_session_builder: Some(sessions.session_builder()),
         override_physical_codec: Some(Arc::new(VoxelflowCodec::try_new()?)),

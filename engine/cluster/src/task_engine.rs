@@ -10,7 +10,7 @@
 //! operators: rows would be read, and members of gangs would work, to the end. So what rows come from ends with
 //! an error as soon as the future is gone.
 
-use crate::connections::Connections;
+use crate::{connections::Connections, control::Guard};
 use async_trait::async_trait;
 use ballista_core::{
     JobId,
@@ -45,8 +45,9 @@ pub(crate) struct TaskEngine {
 }
 
 impl TaskEngine {
-    pub(crate) fn new() -> Self {
-        let connections = Arc::new(Connections::new(CLIENT_KEPT));
+    /// An engine whose tasks fetch rows from executors with the same key as `guard`.
+    pub(crate) fn new(guard: &Guard) -> Self {
+        let connections = Arc::new(Connections::new(CLIENT_KEPT, guard));
         Self { inner: DefaultExecutionEngine::with_client_pool(connections) }
     }
 }

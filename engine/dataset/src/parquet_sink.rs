@@ -19,7 +19,7 @@ use crate::{
     target::Target,
 };
 use arrow::{array::AsArray, datatypes::UInt64Type, record_batch::RecordBatch};
-use std::sync::Arc;
+use std::{collections::BTreeSet, sync::Arc};
 
 /// How Parquet is written.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -87,8 +87,8 @@ impl Dataset {
         let key = if options.take_over { self.write_key(&run, options).await? } else { None };
         let target = Target::open(self.engine(), location, options.overwrite, key).await?;
         match write_partitions(run, &target, options).await {
-            Ok(summary) => {
-                target.publish().await?;
+            Ok((summary, files)) => {
+                target.publish(files).await?;
                 Ok(WriteSummary { location: location.to_owned(), ..summary })
             }
             Err(e) => {
@@ -119,7 +119,12 @@ impl Dataset {
     }
 }
 
-async fn write_partitions(run: Run, target: &Target, options: &WriteOptions) -> Result<WriteSummary> {
+/// Writes all partitions. Gives what was written, and the names of its files.
+async fn write_partitions(
+    run: Run,
+    target: &Target,
+    options: &WriteOptions,
+) -> Result<(WriteSummary, BTreeSet<String>)> {
     let files = ParquetFiles {
         row_group_bytes: options.row_group_bytes,
         compression_level: options.compression_level,
@@ -129,24 +134,28 @@ async fn write_partitions(run: Run, target: &Target, options: &WriteOptions) -> 
     let run = run.under(|rows| Ok(Arc::new(UnaryExec::try_new(files.clone(), rows)?)))?;
     let (written, ledger) = run.collect_at_once(run.at_once()).await?;
     let mut summary = WriteSummary { ledger, ..WriteSummary::default() };
+    let mut names = BTreeSet::new();
     for batch in written.iter().flatten() {
-        let [files, rows, bytes, taken_over] = sums(batch);
-        summary.files += files as usize;
+        let column = batch.columns().first().and_then(|column| column.as_string_opt::<i32>());
+        names.extend(column.into_iter().flatten().flatten().map(str::to_owned));
+        let [rows, bytes, taken_over] = sums(batch);
         summary.rows += rows as usize;
         summary.bytes += bytes;
         summary.taken_over += taken_over as usize;
     }
-    if summary.files == 0 {
+    if names.is_empty() {
         // A table without rows is still a table: its columns can be read.
-        summary.bytes = write_empty(&files, target.store(), &schema).await?;
-        summary.files = 1;
+        let (name, bytes) = write_empty(&files, target.store(), &schema).await?;
+        names.insert(name);
+        summary.bytes = bytes;
     }
-    Ok(summary)
+    summary.files = names.len();
+    Ok((summary, names))
 }
 
-/// Files, rows and bytes of what partitions say that they have written, and how many were taken over.
-fn sums(batch: &RecordBatch) -> [u64; 4] {
-    [0, 1, 2, 3].map(|column| {
+/// Rows and bytes of what partitions say that they have written, and how many were taken over.
+fn sums(batch: &RecordBatch) -> [u64; 3] {
+    [1, 2, 3].map(|column| {
         let numbers = batch.columns().get(column).and_then(|c| c.as_primitive_opt::<UInt64Type>());
         numbers.map_or(0, |numbers| numbers.iter().flatten().sum())
     })

@@ -147,6 +147,9 @@ inventory::collect!(DriverNode);
 inventory::submit! { DriverNode("ExplainExec") }
 inventory::submit! { DriverNode("AnalyzeExec") }
 inventory::submit! { DriverNode("StreamingTableExec") }
+// DataFusion's own writers (`COPY … TO 'x.csv'`, `INSERT`) name their files themselves: a task that is run again, or that
+// was taken for lost and goes on, would add to what was written. Tables of Parquet have a writer of ours.
+inventory::submit! { DriverNode("DataSinkExec") }
 
 /// Whether `plan` must run in the driver: it has a [`DriverNode`].
 pub fn runs_in_driver(plan: &dyn ExecutionPlan) -> bool {

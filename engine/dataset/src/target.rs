@@ -9,7 +9,7 @@ use crate::{
 use datafusion::execution::object_store::ObjectStoreUrl;
 use futures::{StreamExt, TryStreamExt};
 use object_store::{ObjectStore, ObjectStoreExt, path::Path as ObjectPath};
-use std::{io, path::PathBuf, process, sync::Arc};
+use std::{collections::BTreeSet, io, path::PathBuf, process, sync::Arc};
 use tokio::task::spawn_blocking;
 use url::{Position, Url};
 
@@ -107,15 +107,19 @@ impl Target {
         }
     }
 
-    /// Makes the files visible in the place of what was there.
-    pub(crate) async fn publish(self) -> Result<()> {
+    /// Makes `files` visible in the place of what was there. What else was written, by tasks that count as lost, goes.
+    pub(crate) async fn publish(self, files: BTreeSet<String>) -> Result<()> {
         let unfit = |e: &dyn ToString| Error::target(&self.location, e.to_string());
         let Some(staging) = self.local else {
-            let old = futures::stream::iter(self.replaced.clone().into_iter().map(Ok)).boxed();
+            let stray = self.written().await.into_iter();
+            let stray = stray.filter(|path| path.filename().is_none_or(|name| !files.contains(name)));
+            let old = self.replaced.iter().cloned().chain(stray).collect::<BTreeSet<_>>();
+            let old = futures::stream::iter(old.into_iter().map(Ok)).boxed();
             let removed: Result<Vec<_>, _> = self.store.delete_stream(old).try_collect().await;
             return removed.map(drop).map_err(|e| unfit(&e));
         };
-        let published: io::Result<()> = spawn_blocking(|| staging.publish()).await.map_err(|e| unfit(&e))?;
+        let published: io::Result<()> =
+            spawn_blocking(move || staging.publish(&files)).await.map_err(|e| unfit(&e))?;
         published.map_err(|e| unfit(&e))
     }
 
@@ -124,22 +128,21 @@ impl Target {
         match self.local {
             Some(staging) => drop(spawn_blocking(|| staging.abandon()).await),
             None => {
-                let mine = format!("{}-", self.prefix);
-                let written: Vec<ObjectPath> = self
-                    .store
-                    .list(Some(&self.folder))
-                    .filter_map(|o| async { o.ok().map(|o| o.location) })
-                    .collect()
-                    .await;
-                for path in written {
-                    if path.filename().is_some_and(|name| name.starts_with(&mine))
-                        && !self.replaced.contains(&path)
-                    {
-                        drop(self.store.delete(&path).await);
-                    }
+                for path in self.written().await {
+                    drop(self.store.delete(&path).await);
                 }
             }
         }
+    }
+
+    /// Objects of this write.
+    async fn written(&self) -> Vec<ObjectPath> {
+        let mine = format!("{}-", self.prefix);
+        let objects =
+            self.store.list(Some(&self.folder)).filter_map(|o| async { o.ok().map(|o| o.location) });
+        let written = objects.collect::<Vec<_>>().await.into_iter();
+        let is_mine = |path: &ObjectPath| path.filename().is_some_and(|name| name.starts_with(&mine));
+        written.filter(|path| is_mine(path) && !self.replaced.contains(path)).collect()
     }
 }
 

@@ -46,13 +46,10 @@ fn name_threads() {
 
 /// `work` to its end, or until the user stops it.
 async fn unless_stopped(work: Work<'_>) -> Result<()> {
-    let ended = tokio::select! {
+    tokio::select! {
         ended = work => ended,
         _ = tokio::signal::ctrl_c() => Err(Error::Interrupted),
-    };
-    // Jobs that nobody waits for any more are cancelled, not left to run.
-    voxelflow_cluster::farewell().await;
-    ended
+    }
 }
 
 /// What `#[voxelflow::main]` calls. The session writes below `VOXELFLOW_OUT`, or `voxelflow-out/NAME`; it runs on
@@ -95,6 +92,5 @@ fn place_of_environment() -> Result<ClusterFlags> {
         executors: number("VOXELFLOW_EXECUTORS")?,
         slots: number("VOXELFLOW_SLOTS")?,
         cluster_key: text("VOXELFLOW_CLUSTER_KEY").map(Into::into),
-        insecure: text("VOXELFLOW_INSECURE").is_some(),
     })
 }

@@ -5,6 +5,7 @@ use std::{
     net::{IpAddr, Ipv4Addr, SocketAddr},
     path::PathBuf,
 };
+use voxelflow_cluster::EXECUTOR_TIMEOUT;
 use voxelflow_tables::ByteSize;
 
 /// From scanner derivatives to trained model, maps and report.
@@ -118,12 +119,9 @@ pub struct ClusterFlags {
     /// Tasks that each of these executors runs at once; as many as the machine has cores if not given.
     #[arg(long, value_name = "N", requires = "executors")]
     pub slots: Option<usize>,
-    /// File of the key that the cluster's executors have: credentials of a training are sealed with it.
+    /// File of the cluster's key: a cluster serves only those who have it.
     #[arg(long, value_name = "FILE", requires = "cluster")]
     pub cluster_key: Option<PathBuf>,
-    /// Let a cluster without a key have the credentials of a training as they are.
-    #[arg(long, requires = "cluster")]
-    pub insecure: bool,
 }
 
 /// Where a part of a cluster listens, and who may reach it.
@@ -135,12 +133,13 @@ pub struct ReachFlags {
     /// Name or address under which the others reach it, if not the one it is bound to.
     #[arg(long)]
     pub external_host: Option<String>,
-    /// Bind also where strangers may reach it: its ports are not encrypted.
+    /// Bind also where strangers may reach it; only who has the cluster's key is answered.
     #[arg(long)]
-    pub insecure: bool,
-    /// File of the cluster's key: who has it may ask for jobs, logs and executors, and end jobs.
+    pub public: bool,
+    /// File of the cluster's key, which all its parts and its users have: 64 hexadecimal digits, as `openssl rand -hex
+    /// 32` writes. While the key is being changed, two lines: the key to use, then the other one that is accepted.
     #[arg(long, value_name = "FILE")]
-    pub cluster_key: Option<PathBuf>,
+    pub cluster_key: PathBuf,
     /// Say on the standard output when it is ready, and end with the standard input.
     #[arg(long, hide = true)]
     pub child: bool,
@@ -155,6 +154,9 @@ pub struct SchedulerFlags {
     /// Port to bind to; 0: one that is free.
     #[arg(long, default_value_t = 50050)]
     pub port: u16,
+    /// Seconds of silence after which an executor counts as lost.
+    #[arg(long, value_name = "SECONDS", default_value_t = EXECUTOR_TIMEOUT.as_secs(), value_parser = clap::value_parser!(u64).range(1..=3600))]
+    pub executor_timeout: u64,
     /// Share of a queue, against 1 of the others.
     #[arg(long = "weight", value_name = "QUEUE=SHARE", value_parser = weight)]
     pub weights: Vec<(String, u32)>,
@@ -169,12 +171,9 @@ pub struct ExecutorFlags {
     /// Who reaches it, and how.
     #[command(flatten)]
     pub reach: ReachFlags,
-    /// Port for tasks; 0: one that is free.
+    /// Port at which others fetch rows; 0: one that is free.
     #[arg(long, default_value_t = 0)]
     pub port: u16,
-    /// Port for rows; 0: one that is free.
-    #[arg(long, default_value_t = 0)]
-    pub data_port: u16,
     /// Tasks that it runs at once; as many as the machine has cores if not given.
     #[arg(long)]
     pub slots: Option<usize>,
@@ -219,9 +218,9 @@ pub struct NodeFlags {
     /// Seconds that an application lives on when its driver cannot be reached.
     #[arg(long, default_value_t = 10)]
     pub grace_seconds: u64,
-    /// Listen also where strangers may reach what it starts: those ports are not encrypted.
+    /// Listen also where strangers may reach it, and what it starts; only who has the key is answered.
     #[arg(long)]
-    pub insecure: bool,
+    pub public: bool,
 }
 
 /// What a driver program answers to when it is started as a part of a cluster: its functions live in its own binary.
@@ -247,9 +246,9 @@ pub struct ControlFlags {
     /// The cluster's scheduler, for example df://host:50050.
     #[arg(long, value_name = "URL")]
     pub cluster: String,
-    /// File of the cluster's key; not needed for a cluster that has none.
+    /// File of the cluster's key.
     #[arg(long, value_name = "FILE")]
-    pub cluster_key: Option<PathBuf>,
+    pub cluster_key: PathBuf,
 }
 
 /// Flags of `jobs`.

@@ -18,7 +18,7 @@ use std::{
     sync::Arc,
 };
 use voxelflow_cluster::{
-    ClusterAddress, ClusterRunner, LocalCluster, LocalClusterSettings, Secrecy, SessionFactory,
+    ClusterAddress, ClusterRunner, LocalCluster, LocalClusterSettings, SessionFactory,
     node::{self, Nodes, NodesConfig, Wish},
 };
 use voxelflow_dataset::{
@@ -27,6 +27,7 @@ use voxelflow_dataset::{
 };
 use voxelflow_operators::{SameGrid, StageCatalog, end_cut_off, extension_planners};
 use voxelflow_storage::{Purpose, StoreOptions, StoreRegistry, is_published};
+use voxelflow_sync::network::ClusterKey;
 use voxelflow_tables::{ExportOptions, ImageTables, Stores, TextTables, check_export, export_maps};
 
 /// Folder of what a session writes, unless told otherwise.
@@ -106,7 +107,7 @@ impl SessionBuilder {
         self
     }
 
-    /// File of the key that the executors of [`cluster`](Self::cluster) have; needed to train there.
+    /// File of the key that the executors of [`cluster`](Self::cluster) have: only who has it is served.
     #[must_use]
     pub fn cluster_key(mut self, file: impl Into<PathBuf>) -> Self {
         self.cluster.cluster_key = Some(file.into());
@@ -155,7 +156,7 @@ impl SessionBuilder {
                 ClusterRunner::of_nodes(nodes)?
             }
             (Some(url), None) => {
-                let runner = ClusterRunner::connect(ClusterAddress::parse(url)?, self.secrecy()?)?;
+                let runner = ClusterRunner::connect(ClusterAddress::parse(url)?, self.key()?)?;
                 end_cut_off(&self.out.join("models"), &runner).await;
                 runner
             }
@@ -184,15 +185,12 @@ impl SessionBuilder {
 impl SessionBuilder {
     /// This program's own scheduler and executors on the machines of agents.
     async fn start_on_nodes(&self, url: &str) -> Result<Nodes> {
-        let reason =
-            "agents serve those who have their key: give its file (VOXELFLOW_CLUSTER_KEY for a program)";
-        let key = cluster_key(self.cluster.cluster_key.as_deref())?;
         let program = running_program()?;
         let name =
             program.file_name().map_or_else(|| "a program".into(), |n| n.to_string_lossy().into_owned());
         let config = NodesConfig {
             agents: node::agents(url).map_err(voxelflow_cluster::Error::from)?,
-            key: key.ok_or_else(|| Error::input("--cluster-key", reason))?,
+            key: self.key()?,
             name,
             program: RUNNING_IMAGE.into(),
             hash: build_id()?.to_owned(),
@@ -203,14 +201,12 @@ impl SessionBuilder {
         Ok(started.map_err(voxelflow_cluster::Error::from)?)
     }
 
-    /// How secrets reach the executors of a cluster that is there.
-    fn secrecy(&self) -> Result<Secrecy> {
-        let key = cluster_key(self.cluster.cluster_key.as_deref())?;
-        Ok(match key {
-            Some(key) => Secrecy::Key(key),
-            None if self.cluster.insecure => Secrecy::Insecure,
-            None => Secrecy::Refused,
-        })
+    /// The key of a cluster that is there.
+    fn key(&self) -> Result<ClusterKey> {
+        let reason =
+            "a cluster serves those who have its key: give its file (VOXELFLOW_CLUSTER_KEY for a program)";
+        let file = self.cluster.cluster_key.as_deref();
+        cluster_key(file.ok_or_else(|| Error::input("--cluster-key", reason))?)
     }
 }
 

@@ -1,18 +1,18 @@
-//! What can go wrong between somebody who asks and a cluster's control service.
+//! What can go wrong between a process and its cluster's scheduler.
 
 use tonic::{Code, Status};
 
 /// Result of this module.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// What can go wrong between somebody who asks and a cluster's control service.
+/// What can go wrong between a process and its cluster's scheduler.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// Nobody answers.
     #[error(
-        "no control service answers at {address}: {reason}; is the scheduler running, and does it have the same key \
-         as this process, or none as well?"
+        "no scheduler answers at {address}: {reason}; is the scheduler running, is the address right, and does it have \
+         the same key as this process?"
     )]
     Unreachable {
         /// Where it was looked for.

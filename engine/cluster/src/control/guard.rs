@@ -1,15 +1,25 @@
-//! Who may use the control service: those who have the cluster's key, from which both ends make the certificates
-//! of mutual TLS.
+//! Who may speak to the processes of a cluster: those who have its key, from which all ends make the certificates of
+//! mutual TLS. Every port of a scheduler and of an executor is behind it, on loopback too, where the other users of the
+//! machine are strangers.
 
 use super::error::{Error, Result};
-use std::net::IpAddr;
+use ballista_core::extension::BallistaConfigGrpcEndpoint;
+use std::{sync::Arc, time::Duration};
 use tonic::transport::{Endpoint, Server};
+use voxelflow_dataset::build_id;
 use voxelflow_sync::network::{ClusterKey, JobCredentials};
 
-/// How the two ends of a control service trust each other.
+/// Requests that one connection may have open at once.
+const REQUESTS_OF_CONNECTION: u32 = 512;
+/// Bytes of rows that may be on their way on one stream and on one connection.
+const WINDOWS: [u32; 2] = [4 << 20, 16 << 20];
+/// How long a connection may take to show its certificate.
+const HANDSHAKE_LIMIT: Duration = Duration::from_secs(5);
+
+/// How the processes of a cluster trust each other.
 #[derive(Clone, Debug)]
 pub struct Guard {
-    credentials: Option<JobCredentials>,
+    credentials: JobCredentials,
 }
 
 impl Guard {
@@ -20,74 +30,73 @@ impl Guard {
     pub fn of_key(key: &ClusterKey) -> Result<Self> {
         let credentials = JobCredentials::of_cluster(key);
         let credentials = credentials.map_err(|e| Error::setup("the cluster's key")(e.to_string()))?;
-        Ok(Self { credentials: Some(credentials) })
+        Ok(Self { credentials })
     }
 
-    /// No key: for a cluster within one machine, or one whose user said `--insecure`.
-    pub fn open() -> Self {
-        Self { credentials: None }
+    /// A server that answers those who have the key.
+    pub(crate) fn server(&self) -> Result<Server> {
+        Server::builder()
+            .max_concurrent_streams(REQUESTS_OF_CONNECTION)
+            .tls_config(self.credentials.server_tls().timeout(HANDSHAKE_LIMIT))
+            .map_err(|e| Error::setup("the cluster's certificate")(e.to_string()))
     }
 
-    /// The guard of a cluster that may have a key.
-    ///
-    /// # Errors
-    /// As [`Guard::of_key`].
-    pub fn of(key: Option<&ClusterKey>) -> Result<Self> {
-        key.map_or_else(|| Ok(Self::open()), Self::of_key)
-    }
-
-    /// Refuses to serve what anybody on the network could use and read.
-    ///
-    /// # Errors
-    /// No key at an address that is not this machine's own, unless `insecure`.
-    pub fn check(&self, address: IpAddr, insecure: bool) -> Result<()> {
-        if self.credentials.is_some() || address.is_loopback() || insecure {
-            return Ok(());
-        }
-        let reason = format!(
-            "anybody who reaches {address} could end jobs and read logs: give --cluster-key FILE, or say --insecure \
-             if the network keeps strangers out"
-        );
-        Err(Error::setup("the control service")(reason))
-    }
-
-    pub(super) fn server(&self) -> Result<Server> {
-        match &self.credentials {
-            Some(credentials) => Server::builder()
-                .tls_config(credentials.server_tls())
-                .map_err(|e| Error::setup("the control service's certificate")(e.to_string())),
-            None => Ok(Server::builder()),
-        }
-    }
-
-    /// The service at `address`, `host:port`.
-    pub(super) fn endpoint(&self, address: &str) -> Result<Endpoint> {
-        let scheme = if self.credentials.is_some() { "https" } else { "http" };
-        let endpoint = Endpoint::from_shared(format!("{scheme}://{address}"));
+    /// The server at `address`, `host:port`.
+    pub(crate) fn endpoint(&self, address: &str) -> Result<Endpoint> {
+        let endpoint = Endpoint::from_shared(format!("https://{address}"));
         let endpoint = endpoint.map_err(|e| Error::setup("the cluster's address")(e.to_string()))?;
-        match &self.credentials {
-            Some(credentials) => endpoint
-                .tls_config(credentials.client_tls())
-                .map_err(|e| Error::setup("the control service's certificate")(e.to_string())),
-            None => Ok(endpoint),
-        }
+        self.secure(endpoint)
+    }
+
+    fn secure(&self, endpoint: Endpoint) -> Result<Endpoint> {
+        endpoint
+            .tcp_nodelay(true)
+            .tls_config(self.credentials.client_tls())
+            .map_err(|e| Error::setup("the cluster's certificate")(e.to_string()))
+    }
+
+    /// The same for Ballista's own clients, of rows on executors. Their addresses must begin with `https`.
+    pub(crate) fn for_ballista(&self) -> Arc<BallistaConfigGrpcEndpoint> {
+        let guard = self.clone();
+        Arc::new(BallistaConfigGrpcEndpoint::new(Arc::new(move |endpoint: Endpoint| {
+            let wide = endpoint
+                .initial_stream_window_size(WINDOWS[0])
+                .initial_connection_window_size(WINDOWS[1])
+                .connect_timeout(HANDSHAKE_LIMIT);
+            Ok(guard.secure(wide)?)
+        })))
     }
 }
 
-#[cfg(test)]
-mod tests {
-    #![allow(clippy::unwrap_used, clippy::expect_used)]
-    use super::*;
+/// The header of a request that says which build its sender is.
+const BUILD: &str = "voxelflow-build";
 
-    #[test]
-    fn nothing_plain_is_served_to_a_network() {
-        let guard = Guard::of(Some(&ClusterKey::generate().unwrap())).unwrap();
-        let (loopback, lab): (IpAddr, IpAddr) = ("127.0.0.1".parse().unwrap(), "10.0.0.7".parse().unwrap());
-        assert!(guard.check(lab, false).is_ok() && guard.check(loopback, false).is_ok());
-        assert_eq!(format!("{guard:?}"), "Guard { credentials: Some(JobCredentials(…)) }");
-        let open = Guard::of(None).unwrap();
-        let refusal = open.check(lab, false).unwrap_err();
-        assert!(refusal.is_input() && refusal.to_string().contains("--insecure"), "{refusal}");
-        assert!(open.check(lab, true).is_ok() && open.check(loopback, false).is_ok());
+/// `request`, saying which build this process is: messages of another build may mean something else.
+pub(super) fn of_this_build<T>(message: T) -> Result<tonic::Request<T>> {
+    let unfit = |reason: String| Error::setup("this program's build")(reason);
+    let build = build_id().map_err(|e| unfit(e.to_string()))?;
+    let mut request = tonic::Request::new(message);
+    request.metadata_mut().insert(BUILD, build.parse().map_err(|_| unfit("it is no name".into()))?);
+    Ok(request)
+}
+
+/// Refuses the request of `who`, at another build than this process.
+pub(super) fn check_build<T>(
+    request: &tonic::Request<T>,
+    who: &str,
+) -> std::result::Result<(), tonic::Status> {
+    let ours = build_id().map_err(|e| tonic::Status::internal(e.to_string()))?;
+    let theirs =
+        request.metadata().get(BUILD).and_then(|build| build.to_str().ok()).unwrap_or("an unknown one");
+    if theirs == ours {
+        return Ok(());
     }
+    let short = |build: &str| build.chars().take(12).collect::<String>();
+    let from = request.remote_addr().map_or_else(String::new, |address| format!(" at {}", address.ip()));
+    Err(tonic::Status::failed_precondition(format!(
+        "{who}{from} is build {}…, and the scheduler is build {}…: start the driver, the scheduler and the executors \
+         from the same program",
+        short(theirs),
+        short(ours)
+    )))
 }

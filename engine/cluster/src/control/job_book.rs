@@ -2,19 +2,21 @@
 
 use super::{
     CANCELLED, Scheduler,
+    members::{MemberView, Members},
     messages::{ExecutorSummary, JobPhase, JobSummary, TaskCounts},
 };
-use crate::policy::ExecutorName;
 use ballista_core::{
     JobId,
     error::Result,
     serde::protobuf::{job_status::Status, task_status},
 };
-use ballista_scheduler::{
-    cluster::ClusterState,
-    state::{execution_graph::ExecutionGraph, execution_stage::ExecutionStage, task_manager::JobOverview},
+use ballista_scheduler::state::{
+    execution_graph::ExecutionGraph, execution_stage::ExecutionStage, task_manager::JobOverview,
 };
-use std::collections::HashMap;
+use std::time::UNIX_EPOCH;
+
+/// Digits of a build that are shown.
+const BUILD_DIGITS: usize = 12;
 
 /// All jobs, the newest first.
 pub(super) async fn jobs(scheduler: &Scheduler) -> Result<Vec<JobSummary>> {
@@ -37,36 +39,29 @@ pub(super) async fn phase(scheduler: &Scheduler, job: &JobId) -> Result<Option<J
     Ok(status.map(|status| phase_of(status.status.as_ref())))
 }
 
-/// Executors that are alive, by id.
-pub(super) async fn executors(cluster: &dyn ClusterState, scheduler: &Scheduler) -> Vec<ExecutorSummary> {
-    let mut used: HashMap<String, u32> = HashMap::new();
-    for job in scheduler.state.task_manager.get_running_job_cache().values() {
-        for stage in job.execution_graph.read().await.stages().values() {
-            let ExecutionStage::Running(stage) = stage else { continue };
-            for info in &stage.task_infos {
-                if let task_status::Status::Running(task) = &info.task_status {
-                    *used.entry(task.executor_id.clone()).or_default() += info.vcores_consumed;
-                }
-            }
-        }
-    }
-    let mut executors = Vec::new();
-    for metadata in cluster.registered_executor_metadata().await {
-        let name = ExecutorName::of(&metadata.id);
-        let room = name.room(metadata.specification.vcores);
-        executors.push(ExecutorSummary {
+/// Executors that are members, by id.
+pub(super) fn executors(members: &Members) -> Vec<ExecutorSummary> {
+    let summary = |member: MemberView| {
+        let (name, registration) = (member.name(), member.registration);
+        let room = name.room(registration.slots);
+        let seen = member.heard.duration_since(UNIX_EPOCH).unwrap_or_default();
+        ExecutorSummary {
             pool: name.pool().to_owned(),
+            host: registration.host,
+            build: registration.build.chars().take(BUILD_DIGITS).collect(),
+            version: registration.version,
             slots: room.slots,
-            slots_used: used.get(&metadata.id).copied().unwrap_or(0),
+            slots_used: member.slots_used,
             memory_bytes: room.memory_bytes,
+            memory_used_bytes: member.vitals.memory_used_bytes,
             cards: room.cards,
-            seen_s: cluster.get_executor_heartbeat(&metadata.id).map_or(0, |h| h.timestamp),
-            host: metadata.host,
-            id: metadata.id,
-        });
-    }
-    executors.sort_by(|a, b| a.id.cmp(&b.id));
-    executors
+            disk_free_bytes: member.vitals.disk_free_bytes,
+            set_aside: if member.set_aside { "its disk is full".to_owned() } else { String::new() },
+            seen_s: seen.as_secs(),
+            id: registration.id,
+        }
+    };
+    members.all().into_iter().map(summary).collect()
 }
 
 fn summary(job: &JobOverview) -> JobSummary {
@@ -87,6 +82,7 @@ fn summary(job: &JobOverview) -> JobSummary {
         tasks: TaskCounts::default(),
         queued_ms,
         ended_ms: job.end_time,
+        tries: 0,
     }
 }
 

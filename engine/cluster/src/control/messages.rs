@@ -1,4 +1,4 @@
-//! What is asked of a cluster's control service, and what it answers.
+//! What drivers, executors and people say to a cluster's scheduler, and what it answers.
 
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -93,6 +93,8 @@ pub struct JobSummary {
     pub queued_ms: u64,
     /// Milliseconds since 1970 when it ended; 0 if it has not.
     pub ended_ms: u64,
+    /// How often its plan was submitted before, because executors were lost.
+    pub tries: u32,
 }
 
 /// Partitions of the stages of a job that run.
@@ -177,14 +179,146 @@ pub struct ExecutorSummary {
     pub pool: String,
     /// Where it is.
     pub host: String,
+    /// The first digits of the build that it runs.
+    pub build: String,
+    /// The version of the release that it runs.
+    pub version: String,
     /// Slots.
     pub slots: u32,
     /// Slots that tasks take now.
     pub slots_used: u32,
-    /// Memory of members of gangs, in bytes; 0: not counted.
+    /// Memory that it gives to tasks, in bytes.
     pub memory_bytes: u64,
+    /// Memory that its process takes now, in bytes.
+    pub memory_used_bytes: u64,
     /// Accelerator cards.
     pub cards: u32,
+    /// Bytes that are free on the disk of its work folder.
+    pub disk_free_bytes: u64,
+    /// Why it is given no tasks now; empty if it is given some.
+    pub set_aside: String,
     /// Seconds since 1970 when it was last heard of.
     pub seen_s: u64,
+}
+
+/// What an executor says to the scheduler, on the one stream that is its membership: it is a member from its
+/// registration to the end of the stream.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub enum ExecutorSays {
+    /// First of all: who it is.
+    Register(Registration),
+    /// That it is alive, several times within the time after which it would count as lost.
+    Alive(Vitals),
+    /// That tasks have ended.
+    Ended(Vec<TaskEnd>),
+}
+
+/// The end of a task.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct TaskEnd {
+    /// A `TaskStatus` of Ballista, in its bytes.
+    pub status: Vec<u8>,
+    /// It failed because the disk of the executor's work folder is full.
+    pub disk_full: bool,
+}
+
+/// Who an executor is.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Registration {
+    /// Its id, which no executor had before: one that was lost comes again as another one, so that nothing that the
+    /// lost one left can be taken for its work.
+    pub id: String,
+    /// The build that it runs.
+    pub build: String,
+    /// The release that it runs.
+    pub version: String,
+    /// Under which name or address rows are fetched from it.
+    pub host: String,
+    /// At which port.
+    pub port: u16,
+    /// Slots.
+    pub slots: u32,
+}
+
+/// How an executor is.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Vitals {
+    /// How many messages of the scheduler it has taken up.
+    pub received: u64,
+    /// Tasks that it has taken up and that have not ended.
+    pub running: Vec<TaskName>,
+    /// Memory of the process, in bytes.
+    pub memory_used_bytes: u64,
+    /// Bytes that are free on the disk of its work folder.
+    pub disk_free_bytes: u64,
+}
+
+/// A task: no two of a scheduler have the same name.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct TaskName {
+    /// The job.
+    pub job: String,
+    /// The stage within the job.
+    pub stage: u32,
+    /// How often the stage was begun before.
+    pub attempt: u32,
+    /// The task within the stage.
+    pub task: u32,
+}
+
+/// What the scheduler says to an executor.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub enum SchedulerSays {
+    /// It is a member, and counts as lost when it was not heard for so many milliseconds.
+    Welcome {
+        /// Milliseconds.
+        silence_ms: u64,
+    },
+    /// Run this task: a `MultiTaskDefinition` of Ballista, in its bytes.
+    Run(Vec<u8>),
+    /// The job is over: what still runs of it stops, and its files go.
+    Forget {
+        /// The job.
+        job: String,
+    },
+}
+
+/// A plan to be run.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Submission {
+    /// The physical plan, as the codec writes it.
+    pub plan: Vec<u8>,
+    /// Settings of the session, by name.
+    pub settings: Vec<(String, String)>,
+    /// The session.
+    pub session: String,
+    /// How often the same plan was submitted before, because executors were lost.
+    pub tries: u32,
+}
+
+/// What becomes of a submission. Its job lives as long as the stream of these: when the driver closes the stream, or is
+/// gone, a job that runs is cancelled, and the rows of one that has ended are removed.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub enum JobNews {
+    /// It is a job now.
+    Accepted {
+        /// Its id.
+        job: String,
+    },
+    /// All rows are there: a `PartitionLocation` of Ballista each, in its bytes. Nothing of the job was run twice.
+    Done(Vec<Vec<u8>>),
+    /// It has failed.
+    Failed {
+        /// Why, as Ballista words it.
+        reason: String,
+        /// It has lost what an executor had of it: the same plan can be submitted again.
+        lost: bool,
+    },
+}
+
+/// What the operators of a job counted.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Counts {
+    /// Names and values, partition by partition.
+    pub counts: Vec<(String, u64)>,
 }

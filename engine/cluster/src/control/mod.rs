@@ -1,23 +1,30 @@
-//! The control service of a cluster: what runs, what waits and why, log lines of jobs, and ending a job.
+//! The one service that a cluster's scheduler offers: drivers submit plans to it, executors are its members, and people
+//! ask it what runs, what waits and why, read logs of jobs, and end jobs.
 //!
 //! ```text
-//!   voxelflow jobs │ logs │ cancel │ why-waiting ──┐
-//!                                                  ├─► control service (scheduler's port + 1) ─► Ballista's books,
-//!   executors: log lines of their tasks ───────────┘                                            WaitingRoom, LogStore
+//!   drivers:   submit ─────────────────────┐
+//!   executors: attend, log lines ──────────┼─► ControlService ─► Ballista's scheduler: stages, tasks
+//!   voxelflow jobs │ logs │ cancel │ … ────┘          │
+//!                                                     └─► Members, job states, WaitingRoom, LogStore
 //! ```
 //!
-//! It stands beside Ballista's scheduler in one process, because Ballista's own ports know neither who asks nor
-//! why a job waits. [`SchedulerControl`] makes the parts of a scheduler that we bring, and serves.
+//! Ballista's own services are not served: they know neither who asks, nor what became of tasks that were run again,
+//! nor why a job waits. Its scheduler is called within the process. [`SchedulerControl`] makes the parts of it that we
+//! bring, and serves, at one port, those who have the cluster's key.
 
+mod attendance;
 mod client;
 mod error;
 mod guard;
 mod job_book;
 mod job_state;
+mod launcher;
 mod log_push;
 mod log_store;
+mod members;
 pub mod messages;
 mod service;
+mod submissions;
 #[cfg(test)]
 mod tests;
 
@@ -32,24 +39,32 @@ pub use guard::Guard;
 pub use log_push::push_logs;
 
 use crate::{
-    ClusterAddress,
+    connections_in::incoming,
     policy::{GangPolicy, WaitingRoom},
+    session::MESSAGE_BYTES,
 };
 use ballista_core::ConfigProducer;
 use ballista_scheduler::{
     SessionBuilder,
-    cluster::{BallistaCluster, ClusterState, memory::InMemoryClusterState},
+    cluster::{BallistaCluster, ClusterState, JobState},
     config::TaskDistributionPolicy,
     scheduler_server::SchedulerServer,
+    state::task_manager::TaskLauncher,
 };
 use datafusion_proto::protobuf::{LogicalPlanNode, PhysicalPlanNode};
 use generated::{cluster_control_client, cluster_control_server};
 use job_state::{ReasonedJobState, Verdicts};
+use launcher::Launcher;
 use log_store::LogStore;
+use members::Members;
 use service::ControlService;
-use std::{collections::BTreeMap, fmt, sync::Arc};
+use std::{
+    collections::BTreeMap,
+    fmt,
+    sync::{Arc, Mutex},
+    time::Duration,
+};
 use tokio::net::TcpListener;
-use tonic::transport::server::TcpIncoming;
 
 /// Ballista's scheduler as we run it.
 pub type Scheduler = SchedulerServer<LogicalPlanNode, PhysicalPlanNode>;
@@ -57,30 +72,14 @@ pub type Scheduler = SchedulerServer<LogicalPlanNode, PhysicalPlanNode>;
 /// What a job that somebody has cancelled ends with.
 pub const CANCELLED: &str = "it was cancelled on request";
 
-/// Where the control service of `cluster` listens, `host:port`: beside the scheduler.
-///
-/// # Errors
-/// A scheduler at the last port of all.
-pub fn control_address(cluster: &ClusterAddress) -> Result<String> {
-    Ok(format!("{}:{}", cluster.host(), control_port(cluster.port())?))
-}
-
-/// The port of the control service of the scheduler at `port`: the next one.
-///
-/// # Errors
-/// The last port of all.
-pub fn control_port(port: u16) -> Result<u16> {
-    let taken =
-        || Error::setup("the scheduler's port")(format!("{port} leaves none for the control service"));
-    port.checked_add(1).ok_or_else(taken)
-}
-
 /// The parts of a scheduler that we bring: its books, its policy, and the control service that knows both.
 pub struct SchedulerControl {
-    cluster: Arc<dyn ClusterState>,
+    members: Arc<Members>,
+    jobs: Arc<ReasonedJobState>,
     waiting_room: Arc<WaitingRoom>,
     verdicts: Arc<Verdicts>,
     weights: BTreeMap<String, u32>,
+    silence: Duration,
 }
 
 impl fmt::Debug for SchedulerControl {
@@ -90,27 +89,37 @@ impl fmt::Debug for SchedulerControl {
 }
 
 impl SchedulerControl {
-    /// Parts for a new scheduler, whose queues have `weights`.
-    pub fn new(weights: BTreeMap<String, u32>) -> Self {
-        let cluster: Arc<dyn ClusterState> = Arc::new(InMemoryClusterState::default());
-        Self { cluster, waiting_room: Arc::default(), verdicts: Arc::default(), weights }
-    }
-
-    /// The scheduler's books of executors and jobs.
-    pub fn cluster(
-        &self,
+    /// Parts of the new scheduler `scheduler`, whose queues have `weights`, and to which an executor counts as lost when
+    /// it was silent for `silence`.
+    pub fn new(
         scheduler: &str,
         sessions: SessionBuilder,
         configs: ConfigProducer,
-    ) -> BallistaCluster {
-        let jobs = ReasonedJobState::new(scheduler, sessions, configs, Arc::clone(&self.verdicts));
-        BallistaCluster::new(Arc::clone(&self.cluster), Arc::new(jobs))
+        weights: BTreeMap<String, u32>,
+        silence: Duration,
+    ) -> Self {
+        let verdicts = Arc::<Verdicts>::default();
+        let jobs = ReasonedJobState::new(scheduler, sessions, configs, Arc::clone(&verdicts));
+        let (members, waiting_room) = (Arc::default(), Arc::default());
+        Self { members, jobs: Arc::new(jobs), waiting_room, verdicts, weights, silence }
+    }
+
+    /// The scheduler's books of executors and jobs.
+    pub fn cluster(&self) -> BallistaCluster {
+        let members: Arc<dyn ClusterState> = Arc::clone(&self.members) as _;
+        let jobs: Arc<dyn JobState> = Arc::clone(&self.jobs) as _;
+        BallistaCluster::new(members, jobs)
     }
 
     /// Who runs when.
     pub fn policy(&self) -> TaskDistributionPolicy {
-        let (cluster, room) = (Arc::clone(&self.cluster), Arc::clone(&self.waiting_room));
-        TaskDistributionPolicy::Custom(Arc::new(GangPolicy::new(cluster, room, self.weights.clone())))
+        let (members, room) = (Arc::clone(&self.members) as _, Arc::clone(&self.waiting_room));
+        TaskDistributionPolicy::Custom(Arc::new(GangPolicy::new(members, room, self.weights.clone())))
+    }
+
+    /// How tasks get to executors.
+    pub fn launcher(&self) -> Arc<dyn TaskLauncher> {
+        Arc::new(Launcher(Arc::clone(&self.members)))
     }
 
     /// Serves `scheduler`, which was made of these parts, at `listener`, and ends jobs whose gangs waited for too
@@ -122,15 +131,26 @@ impl SchedulerControl {
         let logs = Arc::<LogStore>::default();
         let service = Arc::new(ControlService {
             scheduler,
-            cluster: Arc::clone(&self.cluster),
+            members: Arc::clone(&self.members),
+            jobs: Arc::clone(&self.jobs),
             waiting_room: Arc::clone(&self.waiting_room),
             verdicts: Arc::clone(&self.verdicts),
             logs: Arc::clone(&logs),
+            silence: self.silence,
+            tries: Mutex::default(),
         });
-        let answers = cluster_control_server::ClusterControlServer::new(Arc::clone(&service));
-        let server = guard.server()?.add_service(answers).serve_with_incoming(TcpIncoming::from(listener));
+        let answers = cluster_control_server::ClusterControlServer::new(Arc::clone(&service))
+            .max_encoding_message_size(MESSAGE_BYTES)
+            .max_decoding_message_size(MESSAGE_BYTES);
+        // A driver whose network is cut is as gone as one that was killed.
+        let server = guard
+            .server()?
+            .http2_keepalive_interval(Some(self.silence / 2))
+            .http2_keepalive_timeout(Some(self.silence / 2))
+            .add_service(answers)
+            .serve_with_incoming(incoming(listener));
         tokio::select! {
-            ended = server => ended.map_err(|e| Error::setup("the control service")(e.to_string())),
+            ended = server => ended.map_err(|e| Error::setup("the scheduler's service")(e.to_string())),
             () = service.give_up_overdue() => Ok(()),
             () = log_push::keep_own(logs) => Ok(()),
         }

@@ -1,25 +1,38 @@
-//! The service itself: answers questions from the scheduler's books, and ends jobs.
+//! The service itself: answers questions from the scheduler's books, and ends jobs. What drivers and executors say goes
+//! on in [`submissions`](super::submissions) and [`attendance`](super::attendance).
 
 use super::{
     CANCELLED, Scheduler,
     cluster_control_server::ClusterControl,
+    guard::check_build,
     job_book,
-    job_state::Verdicts,
+    job_state::{ReasonedJobState, Verdicts},
     log_store::LogStore,
+    members::Members,
     messages::{
-        Done, Everything, Executors, JobPhase, Jobs, LogPage, LogPush, LogRequest, OfJob, StageWaits, Waits,
+        Counts, Done, Everything, ExecutorSays, Executors, JobNews, JobPhase, Jobs, LogPage, LogPush,
+        LogRequest, OfJob, SchedulerSays, StageWaits, Submission, Waits,
     },
 };
 use crate::policy::WaitingRoom;
 use ballista_core::{
     JobId,
     error::BallistaError,
-    serde::protobuf::{UpdateTaskStatusParams, scheduler_grpc_server::SchedulerGrpc},
+    serde::protobuf::{
+        GetJobMetricsParams, UpdateTaskStatusParams, operator_metric::Metric,
+        scheduler_grpc_server::SchedulerGrpc,
+    },
 };
-use ballista_scheduler::cluster::{ClusterState, JobStateEvent};
-use futures::StreamExt;
-use std::{sync::Arc, time::Duration};
-use tonic::{Request, Response, Status, async_trait};
+use futures::{Stream, StreamExt};
+use std::{
+    collections::HashMap,
+    pin::Pin,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+use tokio::sync::mpsc;
+use tokio_stream::wrappers::{ReceiverStream, UnboundedReceiverStream};
+use tonic::{Request, Response, Status, Streaming, async_trait};
 
 /// How long a cancelled job may take to end.
 const CANCEL_LIMIT: Duration = Duration::from_secs(10);
@@ -30,13 +43,31 @@ const JOBS_NAMED: usize = 5;
 /// What the service answers from.
 pub(super) struct ControlService {
     pub(super) scheduler: Scheduler,
-    pub(super) cluster: Arc<dyn ClusterState>,
+    pub(super) members: Arc<Members>,
+    pub(super) jobs: Arc<ReasonedJobState>,
     pub(super) waiting_room: Arc<WaitingRoom>,
     pub(super) verdicts: Arc<Verdicts>,
     pub(super) logs: Arc<LogStore>,
+    /// After so long a silence an executor counts as lost.
+    pub(super) silence: Duration,
+    /// How often the plans of jobs were submitted before, for those that were.
+    pub(super) tries: Mutex<HashMap<String, u32>>,
 }
 
+/// Messages that a driver may not have taken yet.
+const NEWS: usize = 4;
+
+/// A stream of answers.
+type Answers<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
+
 impl ControlService {
+    /// Notes that the plan of `job` was submitted `tries` times before.
+    pub(super) fn note_tries(&self, job: &JobId, tries: u32) {
+        if tries > 0 {
+            self.tries.lock().unwrap_or_else(PoisonError::into_inner).insert(job.to_string(), tries);
+        }
+    }
+
     /// How far `job` is.
     async fn phase(&self, job: &JobId) -> Result<JobPhase, Status> {
         if let Some(phase) = job_book::phase(&self.scheduler, job).await.map_err(internal)? {
@@ -52,27 +83,11 @@ impl ControlService {
     }
 
     /// Ends `job` for `reason` and waits until it has ended.
-    async fn end(&self, job: &JobId, reason: &str) -> Result<(), Status> {
-        let mut events = self.scheduler.job_state_events().await.map_err(internal)?;
+    pub(super) async fn end(&self, job: &JobId, reason: &str) -> Result<(), Status> {
         self.verdicts.pass(job, reason);
-        loop {
-            self.scheduler.cancel_job(job.clone()).await.map_err(internal)?;
-            // A job that is still being planned is not there to be cancelled: its next event is waited for.
-            loop {
-                match events.next().await {
-                    Some(
-                        JobStateEvent::JobUpdated { job_id, .. } | JobStateEvent::JobAcquired { job_id, .. },
-                    ) if job_id == *job => {
-                        break;
-                    }
-                    Some(_) => {}
-                    None => return Err(Status::internal("the scheduler stops")),
-                }
-            }
-            if self.phase(job).await?.has_ended() {
-                return Ok(());
-            }
-        }
+        self.scheduler.cancel_job(job.clone()).await.map_err(internal)?;
+        self.ended(job).await;
+        Ok(())
     }
 
     /// Ends jobs whose gangs have waited for too long, for as long as it is polled.
@@ -92,9 +107,10 @@ impl ControlService {
 
     /// Has the scheduler look at free slots again: it does so by itself only when tasks or executors change, not
     /// when a job that held slots back has gone.
-    async fn offer_slots(&self) {
-        let Some(executor) = self.cluster.registered_executor_metadata().await.pop() else { return };
-        let nothing_new = UpdateTaskStatusParams { executor_id: executor.id, task_status: Vec::new() };
+    pub(super) async fn offer_slots(&self) {
+        let Some(executor) = self.members.all().pop() else { return };
+        let executor_id = executor.registration.id;
+        let nothing_new = UpdateTaskStatusParams { executor_id, task_status: Vec::new() };
         if let Err(e) = SchedulerGrpc::update_task_status(&self.scheduler, Request::new(nothing_new)).await {
             log::warn!("free slots are not offered again: {e}");
         }
@@ -107,14 +123,54 @@ fn internal(error: BallistaError) -> Status {
 
 #[async_trait]
 impl ClusterControl for Arc<ControlService> {
+    type SubmitStream = Answers<JobNews>;
+    type AttendStream = Answers<SchedulerSays>;
+
+    async fn submit(&self, request: Request<Submission>) -> Result<Response<Self::SubmitStream>, Status> {
+        check_build(&request, "the driver")?;
+        let (tell, told) = mpsc::channel(NEWS);
+        tokio::spawn(Arc::clone(self).look_after(request.into_inner(), tell));
+        Ok(Response::new(Box::pin(ReceiverStream::new(told))))
+    }
+
+    async fn attend(
+        &self,
+        request: Request<Streaming<ExecutorSays>>,
+    ) -> Result<Response<Self::AttendStream>, Status> {
+        check_build(&request, "an executor")?;
+        let inbox = self.take_in(request.into_inner()).await?;
+        Ok(Response::new(Box::pin(UnboundedReceiverStream::new(inbox).map(Ok))))
+    }
+
+    async fn counts(&self, request: Request<OfJob>) -> Result<Response<Counts>, Status> {
+        let params = GetJobMetricsParams { job_id: request.into_inner().job };
+        let metrics = SchedulerGrpc::get_job_metrics(&self.scheduler, Request::new(params)).await?;
+        let mut counts = Vec::new();
+        for operator in metrics.into_inner().stages.into_iter().flat_map(|stage| stage.operators) {
+            let mut metrics = operator.metrics;
+            metrics.sort_by_key(|metric| metric.partition);
+            counts.extend(metrics.into_iter().filter_map(|metric| match metric.metric? {
+                Metric::Count(count) => Some((count.name, count.value)),
+                Metric::Gauge(gauge) => Some((gauge.name, gauge.value)),
+                _ => None,
+            }));
+        }
+        Ok(Response::new(Counts { counts }))
+    }
+
     async fn jobs(&self, _: Request<Everything>) -> Result<Response<Jobs>, Status> {
-        let jobs = job_book::jobs(&self.scheduler).await.map_err(internal)?;
+        let mut jobs = job_book::jobs(&self.scheduler).await.map_err(internal)?;
+        let mut tries = self.tries.lock().unwrap_or_else(PoisonError::into_inner);
+        // Those of jobs that the scheduler has forgotten go.
+        tries.retain(|job, _| jobs.iter().any(|known| known.id == *job));
+        for job in &mut jobs {
+            job.tries = tries.get(&job.id).copied().unwrap_or(0);
+        }
         Ok(Response::new(Jobs { jobs }))
     }
 
     async fn executors(&self, _: Request<Everything>) -> Result<Response<Executors>, Status> {
-        let executors = job_book::executors(self.cluster.as_ref(), &self.scheduler).await;
-        Ok(Response::new(Executors { executors }))
+        Ok(Response::new(Executors { executors: job_book::executors(&self.members) }))
     }
 
     async fn why_waiting(&self, request: Request<OfJob>) -> Result<Response<Waits>, Status> {

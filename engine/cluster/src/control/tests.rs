@@ -2,26 +2,28 @@
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 use super::{
-    CANCELLED, ControlClient, Error, Guard, Scheduler, SchedulerControl, control_port,
-    messages::{JobPhase, JobSummary, LogPush},
+    CANCELLED, ControlClient, Error, Guard, Scheduler, SchedulerControl,
+    messages::{JobPhase, JobSummary, LogPush, Registration, SchedulerSays},
 };
-use crate::{ClusterAddress, policy::ExecutorName};
+use crate::{ClusterAddress, policy::ExecutorName, scheduler::create_scheduler};
 use arrow::{
     array::RecordBatch,
     datatypes::{DataType, Field, Schema, SchemaRef},
 };
 use ballista_core::{
     config::TaskSchedulingPolicy,
-    serde::scheduler::{
-        ExecutorData, ExecutorMetadata, ExecutorOperatingSystemSpecification, ExecutorSpecification,
-    },
     utils::{default_config_producer, default_session_builder},
 };
-use ballista_scheduler::{config::SchedulerConfig, scheduler_process::create_scheduler};
+use ballista_scheduler::config::SchedulerConfig;
 use datafusion::prelude::SessionContext;
 use futures::future::BoxFuture;
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
-use tokio::{net::TcpListener, task::JoinHandle, time::Instant};
+use tokio::{
+    net::TcpListener,
+    sync::mpsc::{UnboundedReceiver, unbounded_channel},
+    task::JoinHandle,
+    time::Instant,
+};
 use voxelflow_dataset::{
     log_tail::LogLine,
     nodes::{GangFunction, GangRequest, GangTask, gang_plan},
@@ -46,6 +48,7 @@ struct Bench {
     scheduler: Scheduler,
     address: ClusterAddress,
     serving: JoinHandle<()>,
+    guard: Guard,
 }
 
 impl Drop for Bench {
@@ -55,42 +58,43 @@ impl Drop for Bench {
 }
 
 impl Bench {
-    async fn start(guard: Guard) -> Self {
-        let control = Arc::new(SchedulerControl::new(BTreeMap::new()));
-        let cluster =
-            control.cluster("test", Arc::new(default_session_builder), Arc::new(default_config_producer));
+    async fn start() -> Self {
+        let guard = Guard::of_key(&ClusterKey::generate().unwrap()).unwrap();
+        let control = Arc::new(SchedulerControl::new(
+            "test",
+            Arc::new(default_session_builder),
+            Arc::new(default_config_producer),
+            BTreeMap::new(),
+            LIMIT,
+        ));
         let config = SchedulerConfig {
             scheduling_policy: TaskSchedulingPolicy::PushStaged,
             task_distribution: control.policy(),
             ..SchedulerConfig::default()
         };
-        let scheduler: Scheduler = create_scheduler(cluster, Arc::new(config)).await.unwrap();
+        let scheduler = create_scheduler(&control, config).await.unwrap();
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let port = listener.local_addr().unwrap().port();
         let serving = tokio::spawn({
-            let (control, scheduler) = (Arc::clone(&control), scheduler.clone());
+            let (control, scheduler, guard) = (Arc::clone(&control), scheduler.clone(), guard.clone());
             async move { control.serve(scheduler, listener, &guard).await.unwrap() }
         });
-        Self { control, scheduler, address: ClusterAddress::new("127.0.0.1", port - 1), serving }
+        Self { control, scheduler, address: ClusterAddress::new("127.0.0.1", port), serving, guard }
     }
 
-    fn client(&self, guard: &Guard) -> ControlClient {
-        ControlClient::new(&self.address, guard).unwrap()
+    fn client(&self) -> ControlClient {
+        ControlClient::new(&self.address, &self.guard).unwrap()
     }
 
-    /// An executor in the scheduler's books; there is no process.
-    async fn register(&self, slots: u32) {
+    /// An executor in the scheduler's books; there is no process. What is said to it comes out of the answer.
+    fn register(&self, slots: u32) -> UnboundedReceiver<SchedulerSays> {
         let id = ExecutorName::new("cpu", 1 << 30, 0).unwrap().id("1");
-        let metadata = ExecutorMetadata {
-            id: id.clone(),
-            host: "127.0.0.1".into(),
-            port: 9,
-            grpc_port: 9,
-            specification: ExecutorSpecification::default().with_vcores(slots),
-            os_info: ExecutorOperatingSystemSpecification::default(),
-        };
-        let data = ExecutorData { executor_id: id, total_vcores: slots, available_vcores: slots };
-        self.control.cluster.register_executor(metadata, data).await.unwrap();
+        let (build, version, host) =
+            ("0123456789abcdef".to_owned(), "1.2.3".to_owned(), "127.0.0.1".to_owned());
+        let (outbox, inbox) = unbounded_channel();
+        let registration = Registration { id, build, version, host, port: 9, slots };
+        self.control.members.join(registration, outbox).unwrap();
+        inbox
     }
 
     async fn submit(&self, members: usize, deadline_seconds: f64) -> String {
@@ -130,11 +134,9 @@ async fn ended(client: &ControlClient, job: &str) -> JobSummary {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_gang_that_does_not_fit_says_why_and_is_given_up() {
-    let key = ClusterKey::generate().unwrap();
-    let guard = Guard::of_key(&key).unwrap();
-    let bench = Bench::start(guard.clone()).await;
-    bench.register(3).await;
-    let client = bench.client(&guard);
+    let bench = Bench::start().await;
+    let _inbox = bench.register(3);
+    let client = bench.client();
     let job = bench.submit(4, 2.0).await;
     let waits = wait_for("a reason", || async {
         let waits = client.why_waiting(&job).await.unwrap_or_default();
@@ -154,12 +156,13 @@ async fn a_gang_that_does_not_fit_says_why_and_is_given_up() {
     let executors = client.executors().await.unwrap();
     assert_eq!((executors.len(), executors[0].slots, executors[0].pool.as_str()), (1, 3, "cpu"));
     assert_eq!((executors[0].memory_bytes, executors[0].slots_used), (1 << 30, 0));
+    assert_eq!((executors[0].build.as_str(), executors[0].version.as_str()), ("0123456789ab", "1.2.3"));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_job_that_waits_can_be_cancelled_and_its_lines_are_kept() {
-    let bench = Bench::start(Guard::open()).await;
-    let client = bench.client(&Guard::open());
+    let bench = Bench::start().await;
+    let client = bench.client();
     let job = bench.submit(2, 0.0).await;
     let missing = client.cancel("none").await.unwrap_err();
     assert!(missing.is_input() && missing.to_string().contains(&job), "{missing}");
@@ -187,15 +190,13 @@ async fn a_job_that_waits_can_be_cancelled_and_its_lines_are_kept() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn only_those_with_the_key_are_let_in() {
-    let (key, other) = (ClusterKey::generate().unwrap(), ClusterKey::generate().unwrap());
-    let bench = Bench::start(Guard::of_key(&key).unwrap()).await;
-    assert!(bench.client(&Guard::of_key(&key).unwrap()).jobs().await.is_ok());
-    for stranger in [Guard::of_key(&other).unwrap(), Guard::open()] {
-        let refusal = bench.client(&stranger).jobs().await.unwrap_err().to_string();
-        assert!(refusal.contains("does it have the same key"), "{refusal}");
-    }
-    let nobody = ControlClient::new(&ClusterAddress::new("127.0.0.1", 1), &Guard::open()).unwrap();
+    let bench = Bench::start().await;
+    assert!(bench.client().jobs().await.is_ok());
+    let other = Guard::of_key(&ClusterKey::generate().unwrap()).unwrap();
+    let stranger = ControlClient::new(&bench.address, &other).unwrap();
+    let refusal = stranger.jobs().await.unwrap_err().to_string();
+    assert!(refusal.contains("does it have the same key"), "{refusal}");
+    let nobody = ControlClient::new(&ClusterAddress::new("127.0.0.1", 1), &bench.guard).unwrap();
     let refusal = nobody.jobs().await.unwrap_err();
     assert!(!refusal.is_input() && refusal.to_string().contains("is the scheduler running"), "{refusal}");
-    assert!(control_port(u16::MAX).is_err());
 }

@@ -39,8 +39,8 @@ pub struct AgentConfig {
     pub store: Option<Box<dyn BinaryStore>>,
     /// How long an application lives on when its driver cannot be reached.
     pub grace: Duration,
-    /// What it starts may listen on a public address without encryption.
-    pub insecure: bool,
+    /// What it starts may listen on a public address.
+    pub public: bool,
 }
 
 impl fmt::Debug for AgentConfig {
@@ -293,7 +293,7 @@ impl Shared {
                 Ok(Some(program)) => {
                     let stop = || self.state().stopping;
                     let address = self.address();
-                    match lock(body).start(&start, &program, address, self.config.insecure, &stop) {
+                    match lock(body).start(&start, &program, address, self.config.public, &stop) {
                         Ok(ready) => Reply::Started { ready },
                         Err(e) => Reply::Refused(e.to_string()),
                     }

@@ -77,7 +77,7 @@ impl Application {
         start: &Start,
         binary: &Path,
         address: IpAddr,
-        insecure: bool,
+        public: bool,
         stop: &dyn Fn() -> bool,
     ) -> Result<String> {
         let name = start.role.to_string();
@@ -96,7 +96,7 @@ impl Application {
         own_folder(&work_dir)?;
         let key = self.folder.join("key");
         write_secret(&key, &start.key)?;
-        let place = roles::Place { binary, address, grant, key: &key, work_dir: &work_dir, insecure };
+        let place = roles::Place { binary, address, grant, key: &key, work_dir: &work_dir, public };
         let mut command = roles::command(&start.role, &place);
         let folder = start.folder.as_deref().filter(|folder| folder.is_dir());
         command.current_dir(folder.unwrap_or(&self.folder));

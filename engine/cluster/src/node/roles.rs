@@ -19,18 +19,18 @@ pub(crate) struct Place<'a> {
     pub key: &'a Path,
     /// Its folder for shuffled rows.
     pub work_dir: &'a Path,
-    pub insecure: bool,
+    pub public: bool,
 }
 
 /// The command that starts `role` there.
 pub(crate) fn command(role: &Role, place: &Place<'_>) -> Command {
-    let Place { binary, address, grant, key, work_dir, insecure } = *place;
+    let Place { binary, address, grant, key, work_dir, public } = *place;
     let mut command = Command::new(binary);
     command.env("RUST_MIN_STACK", STACK_BYTES.to_string());
     command.args([&role.to_string(), "--child", "--bind", &address.to_string()]);
     command.arg("--cluster-key").arg(key);
-    if insecure {
-        command.arg("--insecure");
+    if public {
+        command.arg("--public");
     }
     match role {
         Role::Scheduler => {
@@ -63,7 +63,7 @@ mod tests {
             grant: &grant,
             key: Path::new("/work/key"),
             work_dir: Path::new("/work/shuffle"),
-            insecure: false,
+            public: false,
         };
         let command = command(role, &place);
         let text = |s: &std::ffi::OsStr| s.to_str().unwrap().to_owned();

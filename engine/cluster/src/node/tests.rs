@@ -51,7 +51,7 @@ impl Machine {
             work_dir: folder.path().to_owned(),
             store,
             grace: GRACE,
-            insecure: false,
+            public: false,
         };
         Self { agent: Some(Agent::start(config).unwrap()), folder }
     }

@@ -2,7 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 use crate::{
-    ClusterAddress, ClusterRunner, ExecutorSettings, SchedulerSettings, Secrecy, SessionFactory,
+    ClusterAddress, ClusterRunner, ExecutorSettings, SchedulerSettings, SessionFactory,
     control::{ControlClient, Guard, messages::JobPhase},
     run_executor, run_scheduler,
 };
@@ -26,6 +26,7 @@ use voxelflow_dataset::{
     nodes::{GangFunction, GangRequest, GangTask, gang_plan},
     session_state,
 };
+use voxelflow_sync::network::ClusterKey;
 
 const LIMIT: Duration = Duration::from_secs(30);
 
@@ -94,6 +95,7 @@ inventory::submit! { GangFunction { name: "policy_test_stay", schema: columns, r
 /// A cluster whose parts are tasks of one runtime.
 struct Cluster {
     address: ClusterAddress,
+    key: ClusterKey,
     runtime: Runtime,
     work: tempfile::TempDir,
 }
@@ -111,7 +113,8 @@ impl Cluster {
         let sessions: SessionFactory =
             Arc::new(|| Ok(session_state(Vec::new(), &EngineConfig::default())?.build()));
         let (tell, told) = oneshot::channel();
-        let settings = SchedulerSettings { port: 0, ..SchedulerSettings::default() };
+        let key = ClusterKey::generate().unwrap();
+        let settings = SchedulerSettings { port: 0, ..SchedulerSettings::new(key.clone()) };
         runtime.spawn({
             let sessions = Arc::clone(&sessions);
             async move {
@@ -121,7 +124,7 @@ impl Cluster {
         });
         let scheduler = runtime.block_on(told).unwrap();
         let address = ClusterAddress::new(scheduler.ip().to_string(), scheduler.port());
-        let cluster = Self { address, runtime, work };
+        let cluster = Self { address, key, runtime, work };
         (0..executors).for_each(|number| cluster.add_executor(&sessions, number, slots));
         cluster
     }
@@ -129,7 +132,10 @@ impl Cluster {
     fn add_executor(&self, sessions: &SessionFactory, number: usize, slots: usize) {
         let (tell, told) = oneshot::channel();
         let folder = self.work.path().join(number.to_string());
-        let settings = ExecutorSettings { slots, ..ExecutorSettings::new(self.address.clone(), folder) };
+        let settings = ExecutorSettings {
+            slots,
+            ..ExecutorSettings::new(self.address.clone(), folder, self.key.clone())
+        };
         self.runtime.spawn({
             let sessions = Arc::clone(sessions);
             async move {
@@ -142,7 +148,7 @@ impl Cluster {
 
     /// Runs a gang and gives the members whose rows came back.
     async fn run(&self, request: GangRequest, function: &str) -> PlanResult<Vec<u64>> {
-        let runner = ClusterRunner::connect(self.address.clone(), Secrecy::Refused).unwrap();
+        let runner = ClusterRunner::connect(self.address.clone(), self.key.clone()).unwrap();
         let plan = gang_plan(request, function, Arc::from([])).unwrap();
         let run = runner.run(plan, SessionContext::new().task_ctx()).await?;
         let rows = run.streams.into_iter().map(|rows| rows.try_collect::<Vec<_>>());
@@ -153,7 +159,7 @@ impl Cluster {
     }
 
     fn control(&self) -> ControlClient {
-        ControlClient::new(&self.address, &Guard::open()).unwrap()
+        ControlClient::new(&self.address, &Guard::of_key(&self.key).unwrap()).unwrap()
     }
 }
 

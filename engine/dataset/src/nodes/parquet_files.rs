@@ -1,7 +1,11 @@
 //! Writing Parquet where the rows are: a file for every partition that has rows, row groups bounded in bytes.
 //!
 //! The operator gives one row a partition: what it wrote. Whoever asked for the files checks the target before
-//! and publishes it afterwards. A partition that an earlier run has finished is not run again.
+//! and publishes it afterwards, no other files than these rows name. A partition that an earlier run has finished is not
+//! run again.
+//!
+//! On a cluster every try of a task writes a file of its own name: one that was taken for lost, and goes on, does not
+//! write into what another has written.
 
 use super::{
     UnaryOperator,
@@ -9,11 +13,12 @@ use super::{
 };
 use crate::{
     ledger::{Ledger, LedgerNotes},
+    log_tail::task_of,
     node_codec::NodeCodec,
     staging::{Finished, FinishedPart},
 };
 use arrow::{
-    array::{Array, UInt64Array},
+    array::{Array, ArrayRef, StringArray, UInt64Array},
     datatypes::{DataType, Field, Schema, SchemaRef},
     record_batch::RecordBatch,
 };
@@ -60,15 +65,17 @@ inventory::submit! {
 }
 
 impl ParquetFiles {
-    /// The name of a partition's file; names sort as partitions do.
-    fn name(&self, partition: usize) -> String {
-        format!("{}-{partition:05}.parquet", self.prefix)
+    /// The name of a partition's file, which `task` writes on a cluster; names sort as partitions do.
+    fn name(&self, partition: usize, task: Option<&str>) -> String {
+        let by = task.map(|task| format!("-{}", &blake3::hash(task.as_bytes()).to_hex()[..12]));
+        format!("{}-{partition:05}{}.parquet", self.prefix, by.unwrap_or_default())
     }
 
-    fn file(&self, store: &Arc<dyn ObjectStore>, partition: usize, schema: &SchemaRef) -> Result<File> {
+    fn file(&self, store: &Arc<dyn ObjectStore>, name: String, schema: &SchemaRef) -> Result<File> {
         Ok(File {
             store: Arc::clone(store),
-            path: ObjectPath::from(self.folder.as_str()).join(self.name(partition)),
+            path: ObjectPath::from(self.folder.as_str()).join(name.as_str()),
+            name,
             schema: Arc::clone(schema),
             properties: properties(schema, self.compression_level)?,
             row_group_bytes: self.row_group_bytes.max(1),
@@ -85,45 +92,48 @@ impl UnaryOperator for ParquetFiles {
     }
     fn schema(&self, _input: &SchemaRef) -> SchemaRef {
         let number = |name: &str| Field::new(name, DataType::UInt64, false);
-        Arc::new(Schema::new(["files", "rows", "bytes", "taken_over"].map(number).to_vec()))
+        let [rows, bytes, taken_over] = ["rows", "bytes", "taken_over"].map(number);
+        Arc::new(Schema::new(vec![Field::new("file", DataType::Utf8, true), rows, bytes, taken_over]))
     }
     fn describe(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}{}/{}-*.parquet", self.store, self.folder, self.prefix)
     }
     fn run(&self, task: UnaryTask) -> Result<SendableRecordBatchStream> {
         let store = task.context.runtime_env().object_store(ObjectStoreUrl::parse(&self.store)?)?;
-        let file = self.file(&store, task.place.partition, &task.input.schema())?;
+        let name = self.name(task.place.partition, task_of(&task.context).as_deref());
+        let file = self.file(&store, name, &task.input.schema())?;
         let (files, schema) = (self.clone(), Arc::clone(&task.schema));
         let written = stream::once(async move {
             let schema = Arc::clone(&task.schema);
-            let numbers = files.write(file, task).await?;
-            Ok(RecordBatch::try_new(
-                schema,
-                numbers.map(|n| Arc::new(UInt64Array::from(vec![n])) as _).to_vec(),
-            )?)
+            let (file, numbers) = files.write(file, task).await?;
+            let numbers = numbers.map(|n| Arc::new(UInt64Array::from(vec![n])) as ArrayRef);
+            let file: ArrayRef = Arc::new(StringArray::from(vec![file]));
+            Ok(RecordBatch::try_new(schema, [file].into_iter().chain(numbers).collect())?)
         });
         Ok(Box::pin(RecordBatchStreamAdapter::new(schema, written)))
     }
 }
 
 impl ParquetFiles {
-    /// Writes a partition, or takes it over. Gives files, rows, bytes, and 1 if it was taken over.
-    async fn write(&self, file: File, task: UnaryTask) -> Result<[u64; 4]> {
+    /// Writes a partition, or takes it over. Gives the file's name, rows, bytes, and 1 if it was taken over.
+    async fn write(&self, file: File, task: UnaryTask) -> Result<(Option<String>, [u64; 3])> {
         let UnaryTask { rows, input, place, metrics_partition, metrics, .. } = task;
         if let Some(part) = self.finished.as_ref().and_then(|finished| finished.find(place)) {
             let notes = LedgerNotes::new(&metrics, metrics_partition);
             notes.note_all(part.ledger);
             notes.tell();
-            return Ok([part.file.iter().count() as u64, part.rows, part.bytes, 1]);
+            return Ok((part.file, [part.rows, part.bytes, 1]));
         }
+        let name = file.name.clone();
         let written = file.write_all(rows).await?;
+        let name = written.map(|_| name);
         let (rows, bytes) = written.unwrap_or_default();
         if let Some(finished) = self.finished.clone() {
             let part = FinishedPart {
                 key: finished.key.clone(),
                 partition: place.partition,
                 partitions: place.partitions,
-                file: written.map(|_| self.name(place.partition)),
+                file: name.clone(),
                 rows: rows as u64,
                 bytes,
                 ledger: Ledger::of_partition(input.as_ref(), metrics_partition),
@@ -131,18 +141,19 @@ impl ParquetFiles {
             let noted = spawn_blocking(move || finished.add(&part)).await;
             noted.map_err(|e| DataFusionError::ExecutionJoin(Box::new(e)))??;
         }
-        Ok([u64::from(written.is_some()), rows as u64, bytes, 0])
+        Ok((name, [rows as u64, bytes, 0]))
     }
 }
 
-/// A file without rows, for a table that has none: its columns can be read. Gives its bytes.
+/// A file without rows, for a table that has none: its columns can be read. Gives its name and its bytes.
 pub(crate) async fn write_empty(
     files: &ParquetFiles,
     store: &Arc<dyn ObjectStore>,
     schema: &SchemaRef,
-) -> Result<u64> {
-    let file = files.file(store, 0, schema)?;
-    file.finish(file.open()?).await
+) -> Result<(String, u64)> {
+    let file = files.file(store, files.name(0, None), schema)?;
+    let bytes = file.finish(file.open()?).await?;
+    Ok((file.name, bytes))
 }
 
 /// Parts of a file, of 10 MB, that may be on their way to the store at once.
@@ -151,6 +162,7 @@ const UPLOADS: usize = 4;
 /// One file to be.
 struct File {
     store: Arc<dyn ObjectStore>,
+    name: String,
     path: ObjectPath,
     schema: SchemaRef,
     properties: WriterProperties,

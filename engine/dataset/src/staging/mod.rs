@@ -22,6 +22,7 @@ pub(crate) use finished::{Finished, FinishedPart};
 pub use lock::{Claim, WriterLock};
 
 use std::{
+    collections::BTreeSet,
     fs, io,
     path::{Path, PathBuf},
 };
@@ -95,11 +96,17 @@ impl Staging {
         Some(Finished { key, rows: self.rows(), notes: self.partial.join("notes") })
     }
 
-    /// Makes the folder visible in the place of what was there.
+    /// Makes the folder visible with `files`, and no others, in the place of what was there.
     ///
     /// # Errors
     /// Files that cannot be renamed or removed; then what was there is still there.
-    pub fn publish(self) -> io::Result<()> {
+    pub fn publish(self, files: &BTreeSet<String>) -> io::Result<()> {
+        for entry in fs::read_dir(self.rows())? {
+            let entry = entry?;
+            if !entry.file_name().to_str().is_some_and(|name| files.contains(name)) {
+                remove(&entry.path())?;
+            }
+        }
         replace_target(&self.target, &self.rows())?;
         fs::remove_dir_all(&self.partial)
     }

@@ -5,7 +5,8 @@ use crate::{
     flags::{ExecutorFlags, Part, SchedulerFlags},
     session::cluster_sessions,
 };
-use std::{env, future::Future, net::SocketAddr, path::Path};
+use std::{env, future::Future, net::SocketAddr, path::Path, time::Duration};
+use tokio::signal::unix::{SignalKind, signal};
 use voxelflow_cluster::{
     ClusterAddress, ExecutorSettings, SchedulerSettings, parent_gone, report_ready, run_executor,
     run_scheduler,
@@ -36,13 +37,20 @@ pub(crate) async fn run(part: Part) -> Result<()> {
     }
 }
 
+/// `work` until it ends, the process is told to end, or whoever started it is gone: then it leaves nothing behind.
 async fn unless_parent_gone(child: bool, work: impl Future<Output = Result<()>>) -> Result<()> {
-    if !child {
-        return work.await;
-    }
+    let failed = |e| Error::io(Path::new("signals"), e);
+    let mut terminated = signal(SignalKind::terminate()).map_err(failed)?;
+    let parent_gone = async {
+        match child {
+            true => parent_gone().await,
+            false => std::future::pending().await,
+        }
+    };
     tokio::select! {
         ended = work => ended,
-        () = parent_gone() => Ok(()),
+        () = parent_gone => Ok(()),
+        _ = terminated.recv() => Ok(()),
     }
 }
 
@@ -51,9 +59,10 @@ async fn scheduler(flags: SchedulerFlags) -> Result<()> {
         bind: flags.reach.bind,
         port: flags.port,
         external_host: flags.reach.external_host,
-        insecure: flags.reach.insecure,
+        public: flags.reach.public,
         weights: flags.weights.into_iter().collect(),
-        key: cluster_key(flags.reach.cluster_key.as_deref())?,
+        executor_timeout: Duration::from_secs(flags.executor_timeout),
+        key: cluster_key(&flags.reach.cluster_key)?,
     };
     let ready =
         |address: SocketAddr| tell(flags.reach.child, &address.to_string(), "scheduler", "listens on");
@@ -61,25 +70,25 @@ async fn scheduler(flags: SchedulerFlags) -> Result<()> {
 }
 
 async fn executor(flags: ExecutorFlags) -> Result<()> {
+    let key = cluster_key(&flags.reach.cluster_key)?;
     let mut settings =
-        ExecutorSettings::new(ClusterAddress::parse(&flags.scheduler)?, absolute(&flags.work_dir)?);
+        ExecutorSettings::new(ClusterAddress::parse(&flags.scheduler)?, absolute(&flags.work_dir)?, key);
     settings.bind = flags.reach.bind;
-    settings.ports = [flags.port, flags.data_port];
+    settings.port = flags.port;
     settings.external_host = flags.reach.external_host;
-    settings.insecure = flags.reach.insecure;
+    settings.public = flags.reach.public;
     settings.slots = flags.slots.unwrap_or(settings.slots).max(1);
     settings.pool = flags.pool;
     settings.memory_bytes = flags.memory_mib << 20;
     settings.cards = flags.cards;
-    settings.key = cluster_key(flags.reach.cluster_key.as_deref())?;
     let config = EngineConfig { temp_dir: Some(settings.work_dir.join("spill")), ..EngineConfig::default() };
     let ready = |id: &str| tell(flags.reach.child, id, "executor", "is registered as");
     Ok(run_executor(settings, &cluster_sessions(config), ready).await?)
 }
 
-/// The key in a file, if one is named.
-pub(crate) fn cluster_key(path: Option<&Path>) -> Result<Option<ClusterKey>> {
-    path.map(ClusterKey::read).transpose().map_err(|e| Error::input("--cluster-key", e))
+/// The key in a file.
+pub(crate) fn cluster_key(path: &Path) -> Result<ClusterKey> {
+    ClusterKey::read(path).map_err(|e| Error::input("--cluster-key", e))
 }
 
 fn absolute(path: &Path) -> Result<std::path::PathBuf> {

@@ -15,8 +15,7 @@ use voxelflow_cluster::{
 /// The control service that `flags` name.
 pub(super) fn client(flags: &ControlFlags) -> Result<ControlClient> {
     let address = ClusterAddress::parse(&flags.cluster)?;
-    let key = cluster_key(flags.cluster_key.as_deref())?;
-    let guard = Guard::of(key.as_ref()).map_err(voxelflow_cluster::Error::from)?;
+    let guard = Guard::of_key(&cluster_key(&flags.cluster_key)?).map_err(voxelflow_cluster::Error::from)?;
     Ok(ControlClient::new(&address, &guard).map_err(voxelflow_cluster::Error::from)?)
 }
 

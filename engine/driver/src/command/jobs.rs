@@ -30,7 +30,7 @@ fn print<T: serde::Serialize>(rows: &[T], json: bool, text: impl Fn(&[T]) -> Str
 
 fn job_table(jobs: &[JobSummary]) -> String {
     let rows: Vec<Vec<String>> = jobs.iter().map(job_row).collect();
-    table(&["job", "state", "for", "stages", "tasks", "name", "error"], &rows)
+    table(&["job", "state", "for", "stages", "tasks", "try", "name", "error"], &rows)
 }
 
 fn job_row(job: &JobSummary) -> Vec<String> {
@@ -50,7 +50,9 @@ fn job_row(job: &JobSummary) -> Vec<String> {
         error.push('…');
     }
     let stages = format!("{}/{}", job.stages_done, job.stages);
-    vec![job.id.clone(), job.phase.to_string(), lasted, stages, tasks, job.name.clone(), error]
+    // The first one says nothing; a second one was begun because an executor was lost.
+    let attempt = if job.tries == 0 { String::new() } else { (job.tries + 1).to_string() };
+    vec![job.id.clone(), job.phase.to_string(), lasted, stages, tasks, attempt, job.name.clone(), error]
 }
 
 fn executor_table(executors: &[ExecutorSummary]) -> String {
@@ -59,12 +61,17 @@ fn executor_table(executors: &[ExecutorSummary]) -> String {
             executor.id.clone(),
             executor.pool.clone(),
             executor.host.clone(),
+            format!("{} {}", executor.version, executor.build),
             format!("{}/{}", executor.slots_used, executor.slots),
-            format!("{} MiB", executor.memory_bytes >> 20),
+            format!("{} of {} MiB", executor.memory_used_bytes >> 20, executor.memory_bytes >> 20),
+            format!("{} MiB free", executor.disk_free_bytes >> 20),
             executor.cards.to_string(),
             format!("{} ago", since(executor.seen_s * 1000)),
+            executor.set_aside.clone(),
         ]
     };
     let rows: Vec<Vec<String>> = executors.iter().map(row).collect();
-    table(&["executor", "pool", "host", "slots", "memory", "cards", "heard of"], &rows)
+    let heads =
+        ["executor", "pool", "host", "build", "slots", "memory", "disk", "cards", "heard of", "set aside"];
+    table(&heads, &rows)
 }

@@ -30,7 +30,7 @@ pub(super) async fn node(flags: NodeFlags) -> Result<()> {
         memory_mib: flags.memory_mib.unwrap_or_else(three_quarters_of_memory),
         cards: flags.cards,
     };
-    voxelflow_cluster::check_bind(flags.listen.ip(), flags.insecure)?;
+    voxelflow_cluster::check_bind(flags.listen.ip(), flags.public)?;
     let config = AgentConfig {
         listen: flags.listen,
         capacity,
@@ -38,7 +38,7 @@ pub(super) async fn node(flags: NodeFlags) -> Result<()> {
         work_dir: std::path::absolute(&flags.work_dir).map_err(|e| Error::io(&flags.work_dir, e))?,
         store: flags.store.as_deref().map(StoredPrograms::open).transpose()?,
         grace: Duration::from_secs(flags.grace_seconds),
-        insecure: flags.insecure,
+        public: flags.public,
     };
     // Signals are taken before anything is started that would have to be ended.
     let failed = |e| Error::io(Path::new("signals"), e);

@@ -6,7 +6,8 @@
 //! ```
 //!
 //! Each process makes a certificate of its own, and all of them are signed by the same authority: two processes
-//! trust each other when they have the same key, and nothing has to be sent before.
+//! trust each other when they have the same key, and nothing has to be sent before. While a key is being changed, a
+//! process trusts the authorities of both keys that it has.
 
 use super::{
     ClusterKey, JobCredentials, Token,
@@ -30,18 +31,14 @@ impl JobCredentials {
     /// # Errors
     /// [`Error::Credentials`](crate::Error::Credentials) when they cannot be made.
     pub fn of_cluster(key: &ClusterKey) -> Result<Self> {
-        let failed = |e: rcgen::Error| credentials("the cluster's certificate", e);
-        let pkcs8 = [&ED25519[..], &derived(key, b"voxelflow cluster authority")].concat();
-        let authority_key = KeyPair::try_from(&PrivatePkcs8KeyDer::from(pkcs8)).map_err(failed)?;
-        let mut authority = CertificateParams::new(Vec::new()).map_err(failed)?;
-        // An authority is known by its name and its public key, so both must be the same in every process.
-        authority.distinguished_name = DistinguishedName::new();
-        authority.distinguished_name.push(DnType::CommonName, "voxelflow cluster");
-        authority.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
-        authority.key_usages = vec![KeyUsagePurpose::KeyCertSign];
-        let certificate = authority.self_signed(&authority_key).map_err(failed)?;
-        let token = Token::from_bytes(derived(key, b"voxelflow cluster token"));
-        signed_member(certificate.pem(), &Issuer::new(authority, authority_key), token)
+        let keys = key.all();
+        let authorities = keys.iter().map(authority).collect::<Result<Vec<_>>>()?;
+        let trusted: String = authorities.iter().map(|(certificate, _)| certificate.as_str()).collect();
+        let Some(((_, issuer), used)) = authorities.into_iter().zip(&keys).next() else {
+            return Err(credentials("the cluster's key", "there is none"));
+        };
+        let token = Token::from_bytes(derived(used, b"voxelflow cluster token"));
+        signed_member(trusted, &issuer, token)
     }
 
     /// Mutual TLS of a tonic server.
@@ -60,9 +57,24 @@ impl JobCredentials {
     }
 }
 
+/// The authority of a key: its certificate as PEM, and what signs in its name.
+fn authority(key: &[u8; 32]) -> Result<(String, Issuer<'static, KeyPair>)> {
+    let failed = |e: rcgen::Error| credentials("the cluster's certificate", e);
+    let pkcs8 = [&ED25519[..], &derived(key, b"voxelflow cluster authority")].concat();
+    let authority_key = KeyPair::try_from(&PrivatePkcs8KeyDer::from(pkcs8)).map_err(failed)?;
+    let mut authority = CertificateParams::new(Vec::new()).map_err(failed)?;
+    // An authority is known by its name and its public key, so both must be the same in every process.
+    authority.distinguished_name = DistinguishedName::new();
+    authority.distinguished_name.push(DnType::CommonName, "voxelflow cluster");
+    authority.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
+    authority.key_usages = vec![KeyUsagePurpose::KeyCertSign];
+    let certificate = authority.self_signed(&authority_key).map_err(failed)?.pem();
+    Ok((certificate, Issuer::new(authority, authority_key)))
+}
+
 /// 32 bytes that only those can know who have `key`, another 32 for every `purpose`.
-fn derived(key: &ClusterKey, purpose: &[u8]) -> [u8; 32] {
-    let tag = hmac::sign(&hmac::Key::new(hmac::HMAC_SHA256, key.bytes()), purpose);
+fn derived(key: &[u8; 32], purpose: &[u8]) -> [u8; 32] {
+    let tag = hmac::sign(&hmac::Key::new(hmac::HMAC_SHA256, key), purpose);
     let mut bytes = [0; 32];
     bytes.copy_from_slice(tag.as_ref());
     bytes
@@ -105,6 +117,28 @@ mod tests {
             }
         }
         true
+    }
+
+    #[test]
+    fn while_a_key_is_changed_both_are_accepted() {
+        let folder = tempfile::tempdir().unwrap();
+        let (old, new) = (ClusterKey::generate().unwrap(), ClusterKey::generate().unwrap());
+        let both = |first: &ClusterKey, second: &ClusterKey, name: &str| {
+            let path = folder.path().join(name);
+            ClusterKey { previous: Some(second.all()[0]), ..first.clone() }.write(&path).unwrap();
+            ClusterKey::read(&path).unwrap()
+        };
+        // The old key is used while the new one is brought to all processes, then the new one.
+        let (announced, changed) = (both(&old, &new, "announced"), both(&new, &old, "changed"));
+        let of = |key: &ClusterKey| JobCredentials::of_cluster(key).unwrap();
+        for (one, two) in [(&old, &announced), (&announced, &changed), (&changed, &new)] {
+            assert!(meet(&of(one), &of(two)) && meet(&of(two), &of(one)));
+        }
+        assert!(!meet(&of(&old), &of(&changed)), "who has the old key alone does not trust the new one");
+        assert!(!meet(&of(&new), &of(&old)) && !meet(&of(&announced), &of(&ClusterKey::generate().unwrap())));
+        use crate::network::{open, seal};
+        assert_eq!(open(&seal(b"secret", &old).unwrap(), &changed).unwrap(), b"secret");
+        assert!(open(&seal(b"secret", &old).unwrap(), &new).is_err());
     }
 
     #[test]

@@ -69,7 +69,7 @@ impl fmt::Debug for Token {
 /// What a member of a job shows to the others, and how it knows them.
 #[derive(Clone, Serialize, Deserialize)]
 pub struct JobCredentials {
-    /// Certificate of the job's authority, PEM.
+    /// Certificates of the authorities that are trusted, PEM; one but for a cluster whose key is being changed.
     authority: String,
     /// Certificate of the members, PEM.
     certificate: String,
@@ -140,10 +140,14 @@ impl JobCredentials {
     }
 
     fn roots(&self) -> Result<Arc<RootCertStore>> {
-        let authority = CertificateDer::from_pem_slice(self.authority.as_bytes())
-            .map_err(|e| credentials(AUTHORITY, e))?;
         let mut roots = RootCertStore::empty();
-        roots.add(authority).map_err(|e| credentials(AUTHORITY, e))?;
+        for authority in CertificateDer::pem_slice_iter(self.authority.as_bytes()) {
+            let authority = authority.map_err(|e| credentials(AUTHORITY, e))?;
+            roots.add(authority).map_err(|e| credentials(AUTHORITY, e))?;
+        }
+        if roots.is_empty() {
+            return Err(credentials(AUTHORITY, "it is no certificate"));
+        }
         Ok(Arc::new(roots))
     }
 

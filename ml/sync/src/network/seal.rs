@@ -18,8 +18,15 @@ use std::{
 };
 
 /// A secret that all processes of a cluster share: a file of 64 hexadecimal digits that only its owner reads.
+///
+/// While a key is being changed the file has two lines, the new key and the old one: processes show and seal with the
+/// first, and accept both. So no two processes of a cluster ever need the same file at the same time.
 #[derive(Clone)]
-pub struct ClusterKey([u8; 32]);
+pub struct ClusterKey {
+    pub(super) current: [u8; 32],
+    /// The other key that is accepted while the key is being changed.
+    pub(super) previous: Option<[u8; 32]>,
+}
 
 impl fmt::Debug for ClusterKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -33,10 +40,10 @@ impl ClusterKey {
     /// # Errors
     /// [`Error::Credentials`](crate::Error::Credentials) when the system has no random numbers.
     pub fn generate() -> Result<Self> {
-        random().map(Self)
+        Ok(Self { current: random()?, previous: None })
     }
 
-    /// The key in the file `path`.
+    /// The key in the file `path`, or the two keys of a cluster whose key is being changed.
     ///
     /// # Errors
     /// [`Error::Credentials`](crate::Error::Credentials) when it cannot be read, when others than its owner may
@@ -48,9 +55,16 @@ impl ClusterKey {
         let metadata = file.metadata().map_err(|e| failed(e.to_string()))?;
         only_its_owner_reads(path, &metadata).map_err(failed)?;
         let text = io::read_to_string(io::Read::take(file, 1024)).map_err(|e| failed(e.to_string()))?;
-        let key = from_hexadecimal(text.trim());
-        key.map(Self)
-            .ok_or_else(|| failed("must hold 64 hexadecimal digits, as `openssl rand -hex 32` writes".into()))
+        let keys: Option<Vec<[u8; 32]>> = text.split_whitespace().map(from_hexadecimal).collect();
+        match keys.as_deref() {
+            Some([current]) => Ok(Self { current: *current, previous: None }),
+            Some([current, previous]) => Ok(Self { current: *current, previous: Some(*previous) }),
+            _ => Err(failed(
+                "must hold 64 hexadecimal digits, as `openssl rand -hex 32` writes; or two such lines while the key \
+                 is being changed: the key to use, then the other one that is accepted"
+                    .into(),
+            )),
+        }
     }
 
     /// Writes the key to the new file `path`, which only its owner may read.
@@ -62,21 +76,22 @@ impl ClusterKey {
         options.write(true).create_new(true);
         #[cfg(unix)]
         std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
-        let mut text: String = self.0.iter().map(|byte| format!("{byte:02x}")).collect();
-        text.push('\n');
+        let line =
+            |key: &[u8; 32]| key.iter().map(|byte| format!("{byte:02x}")).chain(["\n".into()]).collect();
+        let text: String = self.all().iter().map(line).collect::<Vec<String>>().concat();
         let written = options.open(path).and_then(|mut file| file.write_all(text.as_bytes()));
         written.map_err(|e| credentials(shown(path), e))
     }
 
-    pub(crate) fn bytes(&self) -> &[u8; 32] {
-        &self.0
+    /// The key that is used, then the other one that is accepted.
+    pub(crate) fn all(&self) -> Vec<[u8; 32]> {
+        [self.current].into_iter().chain(self.previous).collect()
     }
+}
 
-    fn aead(&self) -> Result<LessSafeKey> {
-        let key =
-            UnboundKey::new(&CHACHA20_POLY1305, &self.0).map_err(|e| credentials("the cluster's key", e))?;
-        Ok(LessSafeKey::new(key))
-    }
+fn aead(key: &[u8; 32]) -> Result<LessSafeKey> {
+    let key = UnboundKey::new(&CHACHA20_POLY1305, key).map_err(|e| credentials("the cluster's key", e))?;
+    Ok(LessSafeKey::new(key))
 }
 
 fn shown(path: &Path) -> String {
@@ -121,7 +136,7 @@ pub fn seal(bytes: &[u8], key: &ClusterKey) -> Result<Vec<u8>> {
     let nonce: [u8; NONCE_LEN] = random()?;
     let mut sealed = nonce.to_vec();
     let mut body = bytes.to_vec();
-    key.aead()?
+    aead(&key.current)?
         .seal_in_place_append_tag(Nonce::assume_unique_for_key(nonce), Aad::from(PURPOSE), &mut body)
         .map_err(|_| credentials("sealing", "the bytes are too many"))?;
     sealed.append(&mut body);
@@ -140,12 +155,16 @@ pub fn open(sealed: &[u8], key: &ClusterKey) -> Result<Vec<u8>> {
         )
     };
     let (nonce, body) = sealed.split_first_chunk::<NONCE_LEN>().ok_or_else(refused)?;
-    let mut body = body.to_vec();
-    let nonce = Nonce::assume_unique_for_key(*nonce);
-    let length =
-        key.aead()?.open_in_place(nonce, Aad::from(PURPOSE), &mut body).map_err(|_| refused())?.len();
-    body.truncate(length);
-    Ok(body)
+    for key in key.all() {
+        let mut body = body.to_vec();
+        let nonce = Nonce::assume_unique_for_key(*nonce);
+        if let Ok(opened) = aead(&key)?.open_in_place(nonce, Aad::from(PURPOSE), &mut body) {
+            let length = opened.len();
+            body.truncate(length);
+            return Ok(body);
+        }
+    }
+    Err(refused())
 }
 
 #[cfg(test)]
@@ -182,7 +201,7 @@ mod tests {
         let path = folder.path().join("key");
         let key = ClusterKey::generate().unwrap();
         key.write(&path).unwrap();
-        assert_eq!(ClusterKey::read(&path).unwrap().0, key.0);
+        assert_eq!(ClusterKey::read(&path).unwrap().all(), key.all());
         assert_eq!(format!("{key:?}"), "ClusterKey(…)");
         let error = key.write(&path).unwrap_err().to_string();
         assert!(error.contains("exists"), "a key is never overwritten: {error}");
@@ -207,7 +226,9 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("key");
         let key = ClusterKey::generate().unwrap();
-        for content in ["", "abc", &"0".repeat(63), &"g".repeat(64), &"é".repeat(32), &"0".repeat(66)] {
+        let three = [&*"0".repeat(64), &"1".repeat(64), &"2".repeat(64)].join("\n");
+        for content in ["", "abc", &"0".repeat(63), &"g".repeat(64), &"é".repeat(32), &"0".repeat(66), &three]
+        {
             let _ = fs::remove_file(&path);
             key.write(&path).unwrap();
             fs::write(&path, content).unwrap();

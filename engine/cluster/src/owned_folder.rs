@@ -1,11 +1,13 @@
-//! The folder of a cluster on this machine, and those that drivers have left behind that were killed.
+//! Folders of processes: of a cluster on this machine, of an executor; and those that processes have left behind that
+//! were killed.
 //!
 //! ```text
 //!   voxelflow-cluster-<id>/
-//!     owner            locked by the driver as long as it lives; the kernel unlocks it, however that ends
+//!     owner            locked by the process as long as it lives; the kernel unlocks it, however that ends
 //!     key, *.log, executor-1/ …
 //! ```
-//! A folder whose owner nobody holds is nobody's. One that an error has pointed at has no owner, and stays.
+//! A folder whose owner nobody holds is nobody's. One that an error has pointed at has no owner, and stays. Other users
+//! of the machine cannot look into them.
 
 use crate::error::{Error, Result};
 use std::{
@@ -15,29 +17,31 @@ use std::{
 };
 use uuid::Uuid;
 
-/// What names of such folders begin with.
-const PREFIX: &str = "voxelflow-cluster-";
 /// The file that says whose a folder is.
 const OWNER: &str = "owner";
 
-/// A folder for the files of one cluster; removed in the end, unless it is kept.
+/// A folder for the files of one process; removed in the end, unless it is kept.
 #[derive(Debug)]
-pub(crate) struct ClusterFolder {
+pub(crate) struct OwnedFolder {
     path: PathBuf,
     keep: AtomicBool,
     _owner: File,
 }
 
-impl ClusterFolder {
-    /// A folder in `parent`, from which folders without a living owner are removed.
+impl OwnedFolder {
+    /// A folder in `parent` whose name begins with `prefix`. Others of such names without a living owner are removed.
     ///
     /// # Errors
     /// A parent that cannot be written to.
-    pub(crate) fn create(parent: &Path) -> Result<Self> {
-        sweep(parent);
-        let path = parent.join(format!("{PREFIX}{}", Uuid::new_v4().simple()));
-        let failed = || Error::io(format!("cluster's folder {}", path.display()));
-        fs::create_dir_all(&path).map_err(failed())?;
+    pub(crate) fn create(parent: &Path, prefix: &str) -> Result<Self> {
+        sweep(parent, prefix);
+        let path = parent.join(format!("{prefix}{}", Uuid::new_v4().simple()));
+        let failed = || Error::io(format!("folder {}", path.display()));
+        fs::create_dir_all(parent).map_err(failed())?;
+        let mut builder = fs::DirBuilder::new();
+        #[cfg(unix)]
+        std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
+        builder.create(&path).map_err(failed())?;
         // Locked before it has the name by which others judge.
         let unnamed = path.join(format!(".{OWNER}"));
         let owner = File::create(&unnamed).map_err(failed())?;
@@ -59,7 +63,7 @@ impl ClusterFolder {
     }
 }
 
-impl Drop for ClusterFolder {
+impl Drop for OwnedFolder {
     fn drop(&mut self) {
         if !*self.keep.get_mut() {
             // Temporary files; nobody is left to tell.
@@ -68,12 +72,12 @@ impl Drop for ClusterFolder {
     }
 }
 
-/// Removes folders in `parent` whose owner is gone. What cannot be removed, such as another user's, is let be.
-fn sweep(parent: &Path) {
+/// Removes folders of `prefix` in `parent` whose owner is gone. What cannot be removed, such as another user's, is let be.
+fn sweep(parent: &Path, prefix: &str) {
     for entry in fs::read_dir(parent).into_iter().flatten().flatten() {
-        let named = entry.file_name().to_str().is_some_and(|name| name.starts_with(PREFIX));
+        let named = entry.file_name().to_str().is_some_and(|name| name.starts_with(prefix));
         if named && entry.file_type().is_ok_and(|kind| kind.is_dir()) && is_left_behind(&entry.path()) {
-            log::info!("{} is removed: the driver that made it is gone", entry.path().display());
+            log::info!("{} is removed: the process that made it is gone", entry.path().display());
             drop(fs::remove_dir_all(entry.path()));
         }
     }
@@ -98,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_killed_driver_has_left_is_removed_and_nothing_else() {
+    fn what_a_killed_process_has_left_is_removed_and_nothing_else() {
         let parent = tempfile::tempdir().unwrap();
         let make = |name: &str, owner: bool| {
             let path = parent.path().join(name);
@@ -110,9 +114,12 @@ mod tests {
         // As after a kill: the file is there, and nobody holds it.
         make("voxelflow-cluster-left", true);
         let mut stay = vec![make("voxelflow-cluster-kept", false), make("another-folder", true)];
-        let living = ClusterFolder::create(parent.path()).unwrap();
+        let living = OwnedFolder::create(parent.path(), "voxelflow-cluster-").unwrap();
         stay.push(living.path().to_owned());
-        let second = ClusterFolder::create(parent.path()).unwrap();
+        let mode =
+            std::os::unix::fs::PermissionsExt::mode(&fs::metadata(living.path()).unwrap().permissions());
+        assert_eq!(mode & 0o777, 0o700, "others do not look in");
+        let second = OwnedFolder::create(parent.path(), "voxelflow-cluster-").unwrap();
         stay.push(second.path().to_owned());
         stay.sort();
         assert_eq!(names(parent.path()), stay);
@@ -120,7 +127,7 @@ mod tests {
         second.keep();
         let kept = second.path().to_owned();
         drop((living, second));
-        drop(ClusterFolder::create(parent.path()).unwrap());
+        drop(OwnedFolder::create(parent.path(), "voxelflow-cluster-").unwrap());
         assert!(kept.is_dir(), "an error has pointed there");
         assert_eq!(names(parent.path()).len(), 3);
     }
