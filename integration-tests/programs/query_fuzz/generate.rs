@@ -62,7 +62,6 @@ impl<'a> Generator<'a> {
 
     /// A query.
     pub fn query(mut self) -> Query {
-        let (mut select, depth) = (Select { sql: String::new(), kinds: Vec::new() }, 2);
         let mut prefix = String::new();
         if self.random.chance(15) {
             self.features.insert("cte");
@@ -79,9 +78,7 @@ impl<'a> Generator<'a> {
                 self.named.push(("w0".into(), inner.kinds));
             }
         }
-        select.sql.clear();
-        let select = self.select(depth, None);
-        let columns = select.kinds.len();
+        let select = self.select(2, None);
         let (body, ordered) = match self.random.below(10) {
             0..4 => {
                 let sql = self.in_order(&select, true);
@@ -104,7 +101,6 @@ impl<'a> Generator<'a> {
             }
             _ => (select.sql, false),
         };
-        let _ = columns;
         Query { sql: format!("{prefix}{body}"), ordered, features: self.features }
     }
 
@@ -239,8 +235,14 @@ impl<'a> Generator<'a> {
         let call = match kind {
             Kind::Int => match self.random.below(7) {
                 0 => "count(*)".to_owned(),
-                1 => format!("count({})", of(self, *self.random.one(&[Kind::Int, Kind::Text, Kind::Float]))),
-                2 => format!("count(DISTINCT {})", of(self, *self.random.one(&[Kind::Int, Kind::Text]))),
+                1 => {
+                    let counted = *self.random.one(&[Kind::Int, Kind::Text, Kind::Float]);
+                    format!("count({})", of(self, counted))
+                }
+                2 => {
+                    let counted = *self.random.one(&[Kind::Int, Kind::Text]);
+                    format!("count(DISTINCT {})", of(self, counted))
+                }
                 3 => format!("min({})", of(self, kind)),
                 4 => format!("max({})", of(self, kind)),
                 _ => format!("sum({})", of(self, kind)),

@@ -144,10 +144,11 @@ impl Fuzz {
         let query =
             Query { sql: case.query.to_owned(), ordered: false, features: std::collections::BTreeSet::new() };
         let here = run(&self.here, case.query).await;
-        let given = here
-            .as_ref()
-            .map(|rows| answer::sorted(rows).iter().map(|row| row.join(" ")).collect::<Vec<_>>());
-        if given.as_deref() != Ok(case.rows) {
+        let given: Vec<String> = match &here {
+            Ok(rows) => answer::sorted(rows).iter().map(|row| row.join(" ")).collect(),
+            Err(error) => vec![error.clone()],
+        };
+        if given != case.rows {
             self.differs("a fixed case", &query, tables, &here, "what is written down", &Ok(case.written()));
         }
         self.check(case.query, &query, tables).await
