@@ -25,8 +25,9 @@ use crate::{
     PlanRunner,
     node_codec::codecs,
     nodes::{
-        Address, AddressRows, CoalesceExec, CountRows, KeptExec, MapGroups, MapPartitions, ParquetFiles,
-        RepartitionExec, UnaryExec, WholeExec, ZipWithIndex, ZipWithIndexExec, send_rows, unary,
+        Address, AddressRows, BranchExec, CoalesceExec, CountRows, KeptExec, MapGroups, MapPartitions,
+        ParquetFiles, RepartitionExec, UnaryExec, WholeExec, ZipWithIndex, ZipWithIndexExec, send_rows,
+        unary,
     },
 };
 use arrow::{array::AsArray, datatypes::UInt64Type};
@@ -38,7 +39,7 @@ use datafusion::{
         stats::Precision,
         tree_node::{Transformed, TreeNode, TreeNodeRecursion},
     },
-    datasource::memory::MemorySourceConfig,
+    datasource::{memory::MemorySourceConfig, source::DataSourceExec},
     error::{DataFusionError, Result},
     execution::TaskContext,
     physical_expr::PhysicalExpr,
@@ -47,15 +48,18 @@ use datafusion::{
         aggregates::{AggregateExec, AggregateMode},
         coalesce_partitions::CoalescePartitionsExec,
         collect,
+        filter::FilterExec,
         joins::{
             CrossJoinExec, HashJoinExec, NestedLoopJoinExec, PartitionMode, SortMergeJoinExec,
             SymmetricHashJoinExec,
         },
+        projection::ProjectionExec,
         recursive_query::RecursiveQueryExec,
         repartition::RepartitionExec as ExchangeExec,
         replace_children_if_necessary,
         sorts::{sort::SortExec, sort_preserving_merge::SortPreservingMergeExec},
         statistics::{StatisticsArgs, StatisticsContext},
+        union::UnionExec,
         windows::{BoundedWindowAggExec, WindowAggExec},
     },
 };
@@ -121,7 +125,7 @@ pub const OPERATORS: &[(&str, Treatment)] = &[
         Rewritten("by hash: a stage ends there, and an order that it kept is made again; else left out"),
     ),
     ("SortPreservingMergeExec", Rewritten("as `CoalescePartitionsExec`, with its order")),
-    ("UnionExec", AsItIs("the partitions of one input after those of the other; the scheduler knows it")),
+    ("UnionExec", Rewritten("an input that is more than a scan is a stage of its own")),
     // Order and limits.
     ("GlobalLimitExec", AsItIs("it asks for one partition; the order below it is held by `WholeExec`")),
     ("LocalLimitExec", AsItIs("a limit of each partition; another one follows")),
@@ -286,6 +290,9 @@ fn rewritten(node: &Plan, settings: &ConfigOptions) -> Result<Option<Plan>> {
     if node.is::<CrossJoinExec>() {
         return collected(node).map(Some);
     }
+    if node.is::<UnionExec>() {
+        return union(node);
+    }
     let by_key = |aggregate: &AggregateExec| {
         matches!(aggregate.mode(), AggregateMode::FinalPartitioned | AggregateMode::SinglePartitioned)
     };
@@ -370,6 +377,29 @@ fn exchanged(exchange: &ExchangeExec) -> Result<Option<Plan>> {
         Partitioning::Range(_) => {
             plan_err!("rows are not sent to executors by ranges of values: run this without a cluster")
         }
+    }
+}
+
+/// A union whose inputs a task may hold without a partition: scans, and stages of their own.
+fn union(node: &Plan) -> Result<Option<Plan>> {
+    let stays = |input: &Plan| input.is::<BranchExec>() || is_scan(input);
+    if node.children().into_iter().all(stays) {
+        return Ok(None);
+    }
+    let branch = |input: &Plan| match stays(input) {
+        true => Arc::clone(input),
+        false => Arc::new(BranchExec::new(Arc::clone(input))),
+    };
+    let inputs = node.children().into_iter().map(branch).collect();
+    replace_children_if_necessary(Arc::clone(node), inputs).map(Some)
+}
+
+/// Whether `plan` is a source, from which rows or columns may be left out.
+fn is_scan(plan: &Plan) -> bool {
+    match plan.children()[..] {
+        [] => plan.is::<DataSourceExec>(),
+        [input] => (plan.is::<FilterExec>() || plan.is::<ProjectionExec>()) && is_scan(input),
+        _ => false,
     }
 }
 

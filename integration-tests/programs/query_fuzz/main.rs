@@ -24,7 +24,7 @@ use generate::{Generator, Query};
 use random::Random;
 use std::{
     collections::BTreeMap,
-    path::Path,
+    path::PathBuf,
     str::FromStr,
     time::{Duration, Instant},
 };
@@ -54,6 +54,7 @@ struct Fuzz {
     duckdb: Option<DuckDb>,
     counts: BTreeMap<&'static str, usize>,
     differences: usize,
+    folder: PathBuf,
 }
 
 #[voxelflow::main]
@@ -69,9 +70,15 @@ async fn main(session: Session) -> Result<()> {
         let builder = Session::builder().out(out).executors(executors).slots(2).partitions(executors + 2);
         places.push(Place { name: format!("{executors} executors"), session: builder.start().await? });
     }
-    let mut fuzz =
-        Fuzz { here: session, places, duckdb: DuckDb::start()?, counts: BTreeMap::new(), differences: 0 };
-    let ended = fuzz.run(seed, queries, most.saturating_sub(begun.elapsed()), &folder).await;
+    let mut fuzz = Fuzz {
+        here: session,
+        places,
+        duckdb: DuckDb::start()?,
+        counts: BTreeMap::new(),
+        differences: 0,
+        folder: folder.clone(),
+    };
+    let ended = fuzz.run(seed, queries, most.saturating_sub(begun.elapsed())).await;
     let _ = std::fs::remove_dir_all(&folder);
     ended?;
     let seconds = begun.elapsed().as_secs();
@@ -83,8 +90,9 @@ async fn main(session: Session) -> Result<()> {
 }
 
 impl Fuzz {
-    async fn run(&mut self, seed: u64, queries: usize, most: Duration, folder: &Path) -> Result<()> {
+    async fn run(&mut self, seed: u64, queries: usize, most: Duration) -> Result<()> {
         let begun = Instant::now();
+        let folder = self.folder.clone();
         let tables = fixed::tables(&folder.join("fixed"))?;
         self.know(&tables).await?;
         for case in fixed::CASES {
@@ -125,19 +133,8 @@ impl Fuzz {
 
     /// Makes the tables known everywhere, instead of those of the same names.
     async fn know(&mut self, tables: &[Table]) -> Result<()> {
-        for table in tables {
-            for session in std::iter::once(&self.here).chain(self.places.iter().map(|place| &place.session)) {
-                let unfit = |e| Error::input(&table.name, e);
-                session.context().deregister_table(table.name.as_str()).map_err(unfit)?;
-                table.register(session.context()).await?;
-            }
-        }
-        match &mut self.duckdb {
-            Some(duckdb) => {
-                duckdb.set_up(&tables.iter().map(|table| table.for_duckdb(false)).collect::<Vec<_>>())
-            }
-            None => Ok(()),
-        }
+        let sessions = std::iter::once(&self.here).chain(self.places.iter().map(|place| &place.session));
+        tables::know(tables, sessions, self.duckdb.as_mut()).await
     }
 
     async fn check_fixed(&mut self, case: &fixed::Case, tables: &[Table]) -> Result<()> {
@@ -189,7 +186,7 @@ impl Fuzz {
             Ok(known) if answer::comparable(known) == answer::comparable(rows) => {
                 self.count("same in DuckDB")
             }
-            Ok(_) => match known::reason(query, tables, &here, duckdb)? {
+            Ok(_) => match known::reason(query, tables, &self.folder, &self.here, duckdb).await? {
                 Some(reason) => self.count(reason),
                 None => self.differs(name, query, tables, &here, "DuckDB", &known),
             },

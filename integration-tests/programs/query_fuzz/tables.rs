@@ -1,12 +1,12 @@
 //! Random tables: several files or partitions, some of them empty; NULL, NaN, -0.0, lists.
 
-use crate::random::Random;
+use crate::{duckdb::DuckDb, random::Random};
 use arrow::{
     array::{
-        ArrayRef, BooleanArray, Float64Array, Int64Array, ListBuilder, PrimitiveBuilder, RecordBatch,
-        StringArray,
+        ArrayRef, AsArray, BooleanArray, Float64Array, Int64Array, ListBuilder, PrimitiveBuilder,
+        RecordBatch, StringArray,
     },
-    datatypes::{DataType, Field, Int64Type, Schema, SchemaRef},
+    datatypes::{DataType, Field, Float64Type, Int64Type, Schema, SchemaRef},
 };
 use datafusion::{
     datasource::MemTable,
@@ -19,7 +19,7 @@ use std::{
     path::{Path, PathBuf},
     sync::Arc,
 };
-use voxelflow::{Error, Result};
+use voxelflow::{Error, Result, Session};
 
 /// What kind of values a column has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -148,15 +148,41 @@ impl Table {
         Ok(())
     }
 
-    /// The statement that makes it known to DuckDB; `plain_zero`: without -0.0.
-    pub fn for_duckdb(&self, plain_zero: bool) -> String {
-        let column = |(name, kind): &(&str, Kind)| match kind {
-            Kind::Float if plain_zero => format!("{name} + 0.0 AS {name}"),
-            _ => (*name).to_owned(),
-        };
-        let columns = self.columns.iter().map(column).collect::<Vec<_>>().join(", ");
+    /// The statement that makes it known to DuckDB.
+    pub fn for_duckdb(&self) -> String {
         let (name, folder) = (&self.name, self.folder.display());
-        format!("CREATE OR REPLACE VIEW {name} AS SELECT {columns} FROM read_parquet('{folder}/*.parquet')")
+        format!("CREATE OR REPLACE VIEW {name} AS SELECT * FROM read_parquet('{folder}/*.parquet')")
+    }
+
+    /// Whether `sign` is true of one of its numbers.
+    pub fn has(&self, sign: fn(f64) -> bool) -> bool {
+        let floats = self
+            .parts
+            .iter()
+            .flat_map(|part| part.columns())
+            .filter_map(|c| c.as_primitive_opt::<Float64Type>());
+        floats.into_iter().any(|column| column.iter().flatten().any(sign))
+    }
+
+    /// The same table with other numbers, whose files are below `folder`.
+    pub fn with_numbers(&self, folder: &Path, number: fn(f64) -> f64) -> Result<Self> {
+        let part = |part: &RecordBatch| {
+            let changed = |column: &ArrayRef| match column.as_primitive_opt::<Float64Type>() {
+                Some(floats) => Arc::new(floats.unary::<_, Float64Type>(number)) as ArrayRef,
+                None => Arc::clone(column),
+            };
+            let columns = part.columns().iter().map(changed).collect();
+            RecordBatch::try_new(part.schema(), columns).map_err(|e| Error::input(&self.name, e))
+        };
+        let table = Self {
+            name: self.name.clone(),
+            columns: self.columns.clone(),
+            in_memory: self.in_memory,
+            parts: self.parts.iter().map(part).collect::<Result<_>>()?,
+            folder: folder.join(&self.name),
+        };
+        table.write()?;
+        Ok(table)
     }
 
     /// Its rows as text, part by part.
@@ -169,6 +195,25 @@ impl Table {
                 writeln!(text, "part {at}\n{}", rows.map_or_else(|e| e.to_string(), |rows| rows.to_string()));
         }
         text
+    }
+}
+
+/// Makes the tables known to `sessions` and to DuckDB, instead of those of the same names.
+pub async fn know(
+    tables: &[Table],
+    sessions: impl IntoIterator<Item = &Session>,
+    duckdb: Option<&mut DuckDb>,
+) -> Result<()> {
+    for session in sessions {
+        for table in tables {
+            let unfit = |e| Error::input(&table.name, e);
+            session.context().deregister_table(table.name.as_str()).map_err(unfit)?;
+            table.register(session.context()).await?;
+        }
+    }
+    match duckdb {
+        Some(duckdb) => duckdb.set_up(&tables.iter().map(Table::for_duckdb).collect::<Vec<_>>()),
+        None => Ok(()),
     }
 }
 

@@ -19,8 +19,9 @@ use datafusion::{
     execution::TaskContext,
     physical_expr::{LexOrdering, OrderingRequirements, PhysicalExpr},
     physical_plan::{
-        DisplayAs, DisplayFormatType, Distribution, ExecutionPlan, ExecutionPlanProperties,
-        InputDistributionRequirements, PlanProperties, SendableRecordBatchStream,
+        DisplayAs, DisplayFormatType, Distribution, EmptyRecordBatchStream, ExecutionPlan,
+        ExecutionPlanProperties, InputDistributionRequirements, Partitioning, PlanProperties,
+        SendableRecordBatchStream,
         metrics::MetricsSet,
         replace_children_if_necessary,
         sorts::sort::SortExec,
@@ -260,6 +261,82 @@ impl ExecutionPlan for WholeExec {
         }))
     }
     fn execute(&self, partition: usize, context: Arc<TaskContext>) -> Result<SendableRecordBatchStream> {
+        self.input.execute(partition, context)
+    }
+}
+
+/// The rows of one input of a union. A task of a stage with a union runs partitions of some inputs, and holds the others
+/// with no partition at all, which many operators were not made for. An input that has a partition whatever happens
+/// becomes a stage of its own instead.
+#[derive(Debug)]
+pub struct BranchExec {
+    input: Arc<dyn ExecutionPlan>,
+    properties: Arc<PlanProperties>,
+}
+
+inventory::submit! {
+    NodeCodec {
+        name: BranchExec::NAME,
+        encode: |plan| plan.is::<BranchExec>().then(|| Ok(Vec::new())),
+        decode: |_, inputs, _| Ok(Arc::new(BranchExec::new(one_input(BranchExec::NAME, inputs)?))),
+    }
+}
+
+impl BranchExec {
+    /// Its name in plans.
+    pub const NAME: &'static str = "BranchExec";
+
+    /// The rows of `input`.
+    pub fn new(input: Arc<dyn ExecutionPlan>) -> Self {
+        let properties = if input.output_partitioning().partition_count() == 0 {
+            let one =
+                input.properties().as_ref().clone().with_partitioning(Partitioning::UnknownPartitioning(1));
+            Arc::new(one)
+        } else {
+            Arc::clone(input.properties())
+        };
+        Self { input, properties }
+    }
+}
+
+impl DisplayAs for BranchExec {
+    fn fmt_as(&self, _: DisplayFormatType, f: &mut fmt::Formatter) -> fmt::Result {
+        f.write_str(Self::NAME)
+    }
+}
+
+impl ExecutionPlan for BranchExec {
+    fn name(&self) -> &str {
+        Self::NAME
+    }
+    fn properties(&self) -> &Arc<PlanProperties> {
+        &self.properties
+    }
+    fn children(&self) -> Vec<&Arc<dyn ExecutionPlan>> {
+        vec![&self.input]
+    }
+    fn maintains_input_order(&self) -> Vec<bool> {
+        vec![true]
+    }
+    fn benefits_from_input_partitioning(&self) -> Vec<bool> {
+        vec![false]
+    }
+    fn apply_expressions(
+        &self,
+        _f: &mut dyn FnMut(&Arc<dyn PhysicalExpr>) -> Result<TreeNodeRecursion>,
+    ) -> Result<TreeNodeRecursion> {
+        Ok(TreeNodeRecursion::Continue)
+    }
+    fn with_new_children(
+        self: Arc<Self>,
+        children: Vec<Arc<dyn ExecutionPlan>>,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        Ok(Arc::new(Self::new(only_child(children, Self::NAME)?)))
+    }
+    fn execute(&self, partition: usize, context: Arc<TaskContext>) -> Result<SendableRecordBatchStream> {
+        if self.input.output_partitioning().partition_count() == 0 {
+            return Ok(Box::pin(EmptyRecordBatchStream::new(self.schema())));
+        }
         self.input.execute(partition, context)
     }
 }

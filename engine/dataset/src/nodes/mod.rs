@@ -18,7 +18,7 @@ pub(crate) use address::{Address, AddressRows, send_rows};
 pub use coalesce::{CoalesceExec, CoalesceNode};
 pub(crate) use count_rows::CountRows;
 pub use gang::{GangExec, GangFunction, GangRequest, GangTask, gang_plan, gang_plan_in_order};
-pub use kept::{KeptExec, WholeExec};
+pub use kept::{BranchExec, KeptExec, WholeExec};
 pub use map_groups::{MapGroups, MapGroupsExec, MapGroupsNode};
 pub(crate) use map_partitions::output_schema;
 pub use map_partitions::{MapPartitions, MapPartitionsExec, MapPartitionsNode};
