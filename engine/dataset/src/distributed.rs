@@ -42,7 +42,7 @@ use datafusion::{
     datasource::{memory::MemorySourceConfig, source::DataSourceExec},
     error::{DataFusionError, Result},
     execution::TaskContext,
-    physical_expr::PhysicalExpr,
+    physical_expr::{LexOrdering, PhysicalExpr},
     physical_plan::{
         Distribution, ExecutionPlan, ExecutionPlanProperties, Partitioning,
         aggregates::{AggregateExec, AggregateMode},
@@ -302,7 +302,7 @@ fn rewritten(node: &Plan, settings: &ConfigOptions) -> Result<Option<Plan>> {
         || node.is::<BoundedWindowAggExec>()
         || node.downcast_ref::<AggregateExec>().is_some_and(by_key)
     {
-        return Ok(Some(kept(node)));
+        return kept_in_order(node).map(Some);
     }
     let own = [
         unary::placed::<MapPartitions>,
@@ -318,6 +318,23 @@ fn rewritten(node: &Plan, settings: &ConfigOptions) -> Result<Option<Plan>> {
 
 fn kept(operator: &Plan) -> Plan {
     Arc::new(KeptExec::new(Arc::clone(operator)))
+}
+
+/// As [`kept`], with its inputs sorted as it asks for. That they are may follow from what else is known of them (a column
+/// is the same in all rows, two columns are equal), which is not known any more on the other side of an exchange.
+fn kept_in_order(operator: &Plan) -> Result<Plan> {
+    let asked = operator.required_input_ordering().into_iter();
+    let inputs = operator.children().into_iter().zip(asked).map(|(input, asked)| {
+        let Some(asked) = asked.map(|asked| LexOrdering::from(asked.into_single())) else {
+            return Arc::clone(input);
+        };
+        match input.downcast_ref::<SortExec>().map(SortExec::expr).or_else(|| input.output_ordering()) {
+            Some(ordering) if ordering.starts_with(&asked) => Arc::clone(input),
+            _ => Arc::new(SortExec::new(asked, Arc::clone(input)).with_preserve_partitioning(true)) as Plan,
+        }
+    });
+    let inputs = inputs.collect();
+    Ok(kept(&replace_children_if_necessary(Arc::clone(operator), inputs)?))
 }
 
 fn partitions(plan: &Plan) -> usize {

@@ -81,3 +81,11 @@ pub fn shown(answer: &Answer) -> String {
         }
     }
 }
+
+/// What EXPLAIN says, to be read.
+pub fn plan(answer: &Answer) -> String {
+    match answer {
+        Err(error) => error.clone(),
+        Ok(rows) => rows.iter().map(|row| row.join("\n")).collect::<Vec<_>>().join("\n"),
+    }
+}

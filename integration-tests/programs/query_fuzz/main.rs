@@ -8,7 +8,9 @@
 //! ```
 //!
 //! Environment: `QUERY_FUZZ_QUERIES` (200), `QUERY_FUZZ_SEED` (1), `QUERY_FUZZ_SECONDS` (no bound): after so many seconds
-//! no further query is begun, `QUERY_FUZZ_ONLY`: one query, as text, after the tables of the seed.
+//! no further query is begun, `QUERY_FUZZ_FIRST` (0): the query to begin with, `QUERY_FUZZ_ONLY`: queries, as text with
+//! blank lines between, to be asked of its tables instead, with all answers shown, `QUERY_FUZZ_SHOW`: what was refused is
+//! shown.
 
 mod answer;
 mod duckdb;
@@ -100,7 +102,8 @@ impl Fuzz {
             self.check_fixed(case, &tables).await?;
         }
         let only = std::env::var("QUERY_FUZZ_ONLY").ok();
-        for first in (0..queries).step_by(ROUND) {
+        let begin = setting("QUERY_FUZZ_FIRST")?.unwrap_or(0_usize) / ROUND * ROUND;
+        for first in (begin..queries).step_by(ROUND) {
             let round = seed.wrapping_mul(1_000_003).wrapping_add(first as u64);
             let mut random = Random::new(round);
             let odd = Oddities { nan: random.chance(40), negative_zero: random.chance(25) };
@@ -108,20 +111,20 @@ impl Fuzz {
             let tables = (0..4).map(|n| Table::random(&format!("r{n}"), &below, odd, &mut random));
             let tables: Vec<Table> = tables.collect::<Result<_>>()?;
             self.know(&tables).await?;
+            if let Some(only) = &only {
+                for sql in only.split("\n\n") {
+                    self.ask(sql).await?;
+                }
+                return Ok(());
+            }
             for number in first..queries.min(first + ROUND) {
                 if begun.elapsed() > most {
                     println!("stopped after {number} queries: the time is over");
                     return Ok(());
                 }
-                let mut query = Generator::new(&tables, &mut random).query();
-                if let Some(only) = &only {
-                    query.sql.clone_from(only);
-                }
+                let query = Generator::new(&tables, &mut random).query();
                 self.count("queries");
                 self.check(&format!("seed {seed}, query {number}"), &query, &tables).await?;
-                if only.is_some() {
-                    return Ok(());
-                }
             }
         }
         Ok(())
@@ -135,6 +138,19 @@ impl Fuzz {
     async fn know(&mut self, tables: &[Table]) -> Result<()> {
         let sessions = std::iter::once(&self.here).chain(self.places.iter().map(|place| &place.session));
         tables::know(tables, sessions, self.duckdb.as_mut()).await
+    }
+
+    /// Shows all answers to one query, and its plans.
+    async fn ask(&mut self, sql: &str) -> Result<()> {
+        println!("\n== {sql}\n-- one process: {}", answer::shown(&run(&self.here, sql).await));
+        println!("{}", answer::plan(&run(&self.here, &format!("EXPLAIN {sql}")).await));
+        for place in &self.places {
+            println!("-- {}: {}", place.name, answer::shown(&run(&place.session, sql).await));
+        }
+        if let Some(duckdb) = &mut self.duckdb {
+            println!("-- DuckDB: {}", answer::shown(&duckdb.query(sql)?));
+        }
+        Ok(())
     }
 
     async fn check_fixed(&mut self, case: &fixed::Case, tables: &[Table]) -> Result<()> {
