@@ -30,6 +30,7 @@ mod ledger;
 mod masker;
 mod processes;
 mod program;
+mod query_fuzz;
 #[path = "../../connectors/storage/tests/servers/mod.rs"]
 mod servers;
 mod stores;

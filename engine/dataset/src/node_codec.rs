@@ -78,8 +78,12 @@ pub fn write_settings<T: Serialize>(node: &str, settings: &T) -> Result<Vec<u8>>
 /// # Errors
 /// Bytes that [`write_settings`] has not written.
 pub fn read_settings<T: DeserializeOwned>(node: &str, bytes: &[u8]) -> Result<T> {
-    serde_json::from_slice(bytes)
-        .map_err(|e| DataFusionError::Plan(format!("{node} was received damaged: {e}")))
+    serde_json::from_slice(bytes).map_err(|e| damaged(node, &e.to_string()))
+}
+
+/// The error of a node that was not received as it was sent.
+pub(crate) fn damaged(node: &str, reason: &str) -> DataFusionError {
+    DataFusionError::Plan(format!("{node} was received damaged: {reason}"))
 }
 
 /// The one input of a unary node that is read.

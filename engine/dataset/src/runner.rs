@@ -19,7 +19,8 @@ use datafusion::{
     error::{DataFusionError, Result},
     execution::TaskContext,
     physical_plan::{
-        ExecutionPlan, ExecutionPlanProperties, SendableRecordBatchStream, stream::RecordBatchStreamAdapter,
+        ExecutionPlan, ExecutionPlanProperties, SendableRecordBatchStream,
+        recursive_query::RecursiveQueryExec, stream::RecordBatchStreamAdapter,
     },
 };
 use futures::TryStreamExt;
@@ -151,9 +152,11 @@ inventory::submit! { DriverNode("StreamingTableExec") }
 // was taken for lost and goes on, would add to what was written. Tables of Parquet have a writer of ours.
 inventory::submit! { DriverNode("DataSinkExec") }
 
-/// Whether `plan` must run in the driver: it has a [`DriverNode`].
+/// Whether `plan` must run in the driver: it has a [`DriverNode`], or a recursion (of which the rows alone would travel)
+/// over what has something to tell the ledger.
 pub fn runs_in_driver(plan: &dyn ExecutionPlan) -> bool {
     inventory::iter::<DriverNode>().any(|node| node.0 == plan.name())
+        || (plan.is::<RecursiveQueryExec>() && tells_ledger(plan))
         || plan.children().into_iter().any(|child| runs_in_driver(child.as_ref()))
 }
 

@@ -1,0 +1,123 @@
+//! Queries that were answered wrongly on executors, and what they give.
+
+use crate::tables::Table;
+use std::path::Path;
+use voxelflow::Result;
+
+/// A query over the [tables](tables) of this module.
+pub struct Case {
+    pub query: &'static str,
+    /// Its rows, sorted, values separated by blanks.
+    pub rows: &'static [&'static str],
+}
+
+impl Case {
+    /// The rows as answers have them.
+    pub fn written(&self) -> Vec<Vec<String>> {
+        self.rows.iter().map(|row| vec![(*row).to_owned()]).collect()
+    }
+}
+
+/// `numbers`: id from 0 to 19, x = id, but NULL where id is 3, 10 or 17; in two files. `events`: from `onset` to `ending`.
+/// `volumes`: at `t`.
+pub fn tables(folder: &Path) -> Result<Vec<Table>> {
+    let x = |id: i64| (![3, 10, 17].contains(&id)).then_some(id);
+    let numbers = (0..20).map(|id| vec![Some(id), x(id)]).collect::<Vec<_>>();
+    let events = [(0, 2, 5), (1, 4, 9), (2, 30, 31), (3, 12, 12), (4, 40, 50)];
+    let events = events.map(|(id, onset, ending)| vec![Some(id), Some(onset), Some(ending)]);
+    let volumes = (0..12).map(|id| vec![Some(id), Some(2 * id)]).collect::<Vec<_>>();
+    Ok(vec![
+        Table::of_numbers("numbers", folder, &["id", "x"], &[&numbers[..9], &numbers[9..]])?,
+        Table::of_numbers("events", folder, &["id", "onset", "ending"], &[&events[..2], &events[2..]])?,
+        Table::of_numbers("volumes", folder, &["id", "t"], &[&volumes[..5], &[], &volumes[5..]])?,
+    ])
+}
+
+pub const CASES: &[Case] = &[
+    // NULL on the left is neither in a list nor not in it, unless the list is empty.
+    Case {
+        query: "SELECT count(*) AS n FROM numbers WHERE x NOT IN (SELECT x FROM numbers WHERE id < 0)",
+        rows: &["20"],
+    },
+    Case {
+        query: "SELECT count(*) AS n FROM numbers WHERE x NOT IN (SELECT t FROM volumes WHERE t > 16)",
+        rows: &["16"],
+    },
+    Case { query: "SELECT count(*) AS n FROM numbers WHERE x NOT IN (SELECT t FROM volumes)", rows: &["8"] },
+    // A NULL in the list leaves nothing.
+    Case {
+        query: "SELECT count(*) AS n FROM numbers WHERE x NOT IN (SELECT x FROM numbers WHERE id < 5)",
+        rows: &["0"],
+    },
+    // The same below a group.
+    Case {
+        query: "SELECT g, count(*) AS n FROM (SELECT id % 3 AS g, x FROM numbers WHERE x NOT IN (SELECT t FROM volumes)) AS q GROUP BY g",
+        rows: &["0 2", "1 4", "2 2"],
+    },
+    // Rows without a partner, of joins without an equality.
+    Case {
+        query: "SELECT e.id, v.id FROM events AS e LEFT JOIN volumes AS v ON v.t BETWEEN e.onset AND e.ending",
+        rows: &["0 1", "0 2", "1 2", "1 3", "1 4", "2 NULL", "3 6", "4 NULL"],
+    },
+    Case {
+        query: "SELECT count(*), count(e.id), count(v.id), sum(e.id), sum(v.id) FROM events AS e RIGHT JOIN volumes AS v ON v.t BETWEEN e.onset AND e.ending",
+        rows: &["13 6 13 6 68"],
+    },
+    Case {
+        query: "SELECT count(*), count(e.id), count(v.id), sum(e.id), sum(v.id) FROM events AS e FULL JOIN volumes AS v ON v.t BETWEEN e.onset AND e.ending",
+        rows: &["15 8 13 12 68"],
+    },
+    Case {
+        query: "SELECT count(*), count(n.id), count(v.id), sum(n.x), sum(v.id) FROM numbers AS n FULL JOIN volumes AS v ON v.t > n.x + 12",
+        rows: &["44 37 33 201 273"],
+    },
+    Case {
+        query: "SELECT id FROM volumes AS v WHERE NOT EXISTS (SELECT 1 FROM events AS e WHERE v.t BETWEEN e.onset AND e.ending)",
+        rows: &["0", "10", "11", "5", "7", "8", "9"],
+    },
+    Case {
+        query: "SELECT id FROM volumes AS v WHERE EXISTS (SELECT 1 FROM events AS e WHERE v.t > e.onset + 10) OR v.id = 1",
+        rows: &["1", "10", "11", "7", "8", "9"],
+    },
+    // Unions of files, in an order.
+    Case {
+        query: "SELECT * FROM (SELECT id, x FROM numbers UNION ALL SELECT id, t FROM volumes) AS q ORDER BY id, x NULLS LAST LIMIT 6",
+        rows: &["0 0", "0 0", "1 1", "1 2", "2 2", "2 4"],
+    },
+    Case {
+        query: "SELECT id FROM numbers WHERE id > 17 UNION ALL SELECT id FROM volumes WHERE id < 3 ORDER BY id",
+        rows: &["0", "1", "18", "19", "2"],
+    },
+    // A recursion, alone and with tables.
+    Case {
+        query: "WITH RECURSIVE r(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM r WHERE n < 6) SELECT n FROM r",
+        rows: &["1", "2", "3", "4", "5", "6"],
+    },
+    Case {
+        query: "WITH RECURSIVE r(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM r WHERE n < 6) SELECT count(*), sum(v.t) FROM r JOIN volumes AS v ON v.id = r.n",
+        rows: &["6 42"],
+    },
+    // An order that an offset relies on, below a group; a window over what was limited, in a join.
+    Case {
+        query: "SELECT g, count(*), sum(id) FROM (SELECT id, id % 3 AS g FROM numbers ORDER BY id OFFSET 7) AS q GROUP BY g",
+        rows: &["0 4 54", "1 5 65", "2 4 50"],
+    },
+    Case {
+        query: "SELECT v.id, q.n FROM volumes AS v JOIN (SELECT id, row_number() OVER (PARTITION BY id % 2 ORDER BY id) AS n FROM (SELECT id FROM numbers ORDER BY id LIMIT 8) AS l) AS q ON v.id = q.n",
+        rows: &["1 1", "1 1", "2 2", "2 2", "3 3", "3 3", "4 4", "4 4"],
+    },
+    // Sides that are collected, below a union.
+    Case {
+        query: "SELECT count(*) FROM (SELECT v.id FROM volumes AS v CROSS JOIN events AS e UNION ALL SELECT v.id FROM volumes AS v LEFT JOIN events AS e ON e.onset > v.t UNION ALL SELECT count(*) FROM events) AS q",
+        rows: &["94"],
+    },
+    // A list within a row, and a row that is asked for by another.
+    Case {
+        query: "SELECT e.id, u.v FROM events AS e, LATERAL (SELECT unnest([e.onset, e.ending]) AS v) AS u",
+        rows: &["0 2", "0 5", "1 4", "1 9", "2 30", "2 31", "3 12", "3 12", "4 40", "4 50"],
+    },
+    Case {
+        query: "SELECT id FROM volumes AS v WHERE v.t NOT IN (SELECT n.x FROM numbers AS n WHERE n.id > v.id + 6)",
+        rows: &["11"],
+    },
+];
