@@ -12,6 +12,7 @@ use std::{
 };
 
 /// A bridge with a namespace behind it; both are gone when it is dropped.
+#[derive(Debug)]
 pub struct Network {
     bridge: String,
     port: String,

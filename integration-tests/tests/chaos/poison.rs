@@ -82,7 +82,7 @@ fn a_query_beside_one_that_is_poisoned_runs_every_task_once() {
 #[test]
 fn a_program_beside_one_that_executors_cannot_read_runs_every_batch_once() {
     const BATCHES: u64 = 160;
-    let mut cluster = Cluster::start(&Setup { program: "gang_probe", key: true, ..Setup::default() });
+    let mut cluster = Cluster::start(&Setup { key: true, program: "gang_probe", ..Setup::default() });
     cluster.add(2, 4);
     let (ticks, batches) = (cluster.work.path().join("ticks"), BATCHES.to_string());
     let ticked = || fs::metadata(&ticks).map_or(0, |file| file.len());

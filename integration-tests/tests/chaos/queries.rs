@@ -55,7 +55,7 @@ pub fn all() -> Vec<Query> {
             "window",
             ROWS,
             "SELECT g, n, running FROM (SELECT g, n, sum(v) OVER (PARTITION BY k ORDER BY n) AS running, \
-             row_number() OVER (PARTITION BY g ORDER BY v DESC, n) AS place FROM FACTS) WHERE place <= 20",
+             row_number() OVER (PARTITION BY g ORDER BY v DESC, n) AS place FROM FACTS WHERE g < 40) WHERE place <= 20",
         ),
         ("sort", Target::Output { ordered: true }, "SELECT t, n FROM FACTS WHERE g < 40 ORDER BY t DESC, n"),
         (
@@ -66,14 +66,15 @@ pub fn all() -> Vec<Query> {
         (
             "union",
             ROWS,
-            "SELECT k % 500 AS part, count(*) AS rows, sum(n) AS n, max(t) AS t FROM \
-             (SELECT k, n, t FROM FACTS UNION ALL SELECT v AS k, n, t FROM FACTS) GROUP BY k % 500",
+            "SELECT t, k % 10 AS part, count(*) AS rows, sum(n) AS n FROM \
+             (SELECT k, n, t FROM FACTS WHERE g < 60 UNION ALL SELECT v AS k, n, t FROM FACTS WHERE g > 50) \
+             GROUP BY t, k % 10 HAVING sum(n) % 50 = 0",
         ),
         (
             "cte",
             ROWS,
-            "WITH sums AS (SELECT k, sum(v) AS v, max(t) AS t FROM FACTS GROUP BY k) \
-             SELECT a.k, a.v, b.v AS next, b.t FROM sums a JOIN sums b ON a.k = b.k + 1 WHERE (a.v + b.v) % 7 = 0",
+            "WITH sums AS (SELECT t, sum(v) AS v, min(k) AS k FROM FACTS GROUP BY t) SELECT a.k, a.t, a.v, b.v AS other \
+             FROM sums a JOIN sums b ON a.t = b.t JOIN KEYS k ON a.k = k.k WHERE (a.v + b.k) % 20 = 0",
         ),
         ("copy", Target::Copy, "SELECT k, count(*) AS rows, sum(v) AS v, min(t) AS t FROM FACTS GROUP BY k"),
         (
@@ -86,7 +87,7 @@ pub fn all() -> Vec<Query> {
             "not in",
             ROWS,
             "SELECT n, t FROM FACTS WHERE n NOT IN (SELECT n * 3 FROM FACTS) AND t NOT IN \
-             (SELECT t FROM FACTS WHERE g = 1) AND g < 5",
+             (SELECT t FROM FACTS WHERE g = 1) AND g < 30",
         ),
         (
             "except",
@@ -97,7 +98,7 @@ pub fn all() -> Vec<Query> {
             "folder",
             Target::Folder,
             "SELECT a.n, b.k, b.t FROM (SELECT n, t FROM FACTS WHERE g < 50) a \
-             FULL OUTER JOIN (SELECT n, k, t FROM FACTS WHERE g > 20) b ON a.n = b.n + 1 WHERE b.k % 10 = 3",
+             FULL OUTER JOIN (SELECT n, k, t FROM FACTS WHERE g > 20) b ON a.n = b.n + 1 WHERE (a.n + b.k) % 20 = 3",
         ),
     ]
     .map(query)

@@ -21,7 +21,7 @@ use std::{
 /// How long a cluster may take to be as it was before.
 pub const SETTLING: Duration = Duration::from_secs(30);
 /// Size of the small disk.
-const SMALL: &str = "size=256m,mode=700";
+const SMALL: &str = "size=512m,mode=700";
 /// Lines of each log that a failure shows.
 const LOG_LINES: usize = 25;
 

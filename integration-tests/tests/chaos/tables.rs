@@ -13,7 +13,7 @@ use std::{
 use tempfile::TempDir;
 
 /// Rows of the large table.
-const FACTS: i64 = 600_000;
+const FACTS: i64 = 4_000_000;
 /// Rows of the small one.
 const KEYS: i64 = 60_000;
 /// Files of each.
@@ -28,7 +28,7 @@ impl Tables {
     pub fn write() -> Self {
         let folder = tempfile::tempdir().unwrap();
         write(&folder.path().join("facts"), FACTS, |n| {
-            let text = |n: i64| format!("text-{:07}-{}", n * 31 % 1_000_003, n % 11);
+            let text = |n: i64| format!("text-{:06}-{}", n * 31 % 100_003, n % 2);
             vec![
                 ("n", numbers(n.clone(), |n| n)),
                 ("k", numbers(n.clone(), |n| n * 7_919 % KEYS)),

@@ -28,7 +28,7 @@ const SOON: Duration = Duration::from_secs(10);
 #[test]
 fn a_flood_from_one_peer_takes_no_part_down() {
     let Some(strangers) = Strangers::new() else { return };
-    let mut cluster = Cluster::start(&Setup { program: PROBE, key: true, ..Setup::default() });
+    let mut cluster = Cluster::start(&Setup { key: true, program: PROBE, ..Setup::default() });
     cluster.add(1, 2);
     let folder = tempfile::tempdir().unwrap();
     let agents_key = key_file(folder.path(), "agent.key", 'a');

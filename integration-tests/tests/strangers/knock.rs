@@ -8,6 +8,7 @@ use rustix::process::{Pid, geteuid};
 use serde::Deserialize;
 use std::{
     collections::BTreeSet,
+    fmt,
     fs::{self, Permissions},
     net::SocketAddr,
     os::unix::fs::{PermissionsExt, chown},
@@ -28,6 +29,13 @@ pub struct Attempt {
     /// Whether a service has answered, and not only its door.
     pub reached: bool,
     pub answer: String,
+}
+
+impl fmt::Display for Attempt {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { address, wire, what, answer, .. } = self;
+        write!(f, "{address}, {wire}, {what}: {answer:?}")
+    }
 }
 
 /// A command that another user starts.
@@ -93,8 +101,12 @@ impl Strangers {
         let addresses: Vec<String> = addresses.iter().map(SocketAddr::to_string).collect();
         let mut stranger = self.program();
         stranger.args(["knock", &addresses.join(",")]);
-        keys.iter().for_each(|key| drop(stranger.arg("--key").arg(key)));
-        about.iter().for_each(|(flag, value)| drop(stranger.args([flag, value])));
+        for key in keys {
+            stranger.arg("--key").arg(key);
+        }
+        for (flag, value) in about {
+            stranger.args([flag, value]);
+        }
         let owner = if let Who::Nobody = who { NOBODY } else { 0 };
         // A key is read by its owner only.
         keys.iter().for_each(|key| chown(key, Some(owner), Some(owner)).unwrap());
@@ -118,7 +130,7 @@ pub fn nobody_was_let_in(who: &str, attempts: &[Attempt], secrets: &[String]) {
         attempt.reached || secrets.iter().any(|secret| attempt.answer.contains(secret.as_str()))
     };
     let wrong: Vec<&Attempt> = attempts.iter().filter(heard).collect();
-    let shown: Vec<String> = wrong.iter().take(10).map(|attempt| format!("{attempt:?}")).collect();
+    let shown: Vec<String> = wrong.iter().take(10).map(|attempt| attempt.to_string()).collect();
     assert!(
         wrong.is_empty(),
         "{who}: {} of {} attempts were answered, among them\n{}",

@@ -19,7 +19,7 @@ use crate::{
     cluster_nodes::{Agent, at_work},
     counting::Counting,
     network::Network,
-    processes::{Part, wait_for},
+    processes::Part,
     program::Ended,
 };
 use knock::{Strangers, Who, nobody_was_let_in};
@@ -30,7 +30,7 @@ use std::{
     fs,
     net::SocketAddr,
     path::Path,
-    process::{Child, Command, Stdio},
+    process::{Child, Stdio},
 };
 
 const PROBE: &str = "gang_probe";
@@ -41,8 +41,8 @@ const OLD: &str = "5e";
 /// A cluster of the probe's build: one executor here, and one behind the network.
 fn cluster_on(network: &Network) -> Cluster {
     let mut cluster = Cluster::start(&Setup {
-        program: PROBE,
         key: true,
+        program: PROBE,
         scheduler: &["--bind", &network.here],
         ..Setup::default()
     });
@@ -186,7 +186,7 @@ fn a_second_key_is_accepted_until_it_is_removed() {
     // The client shows the second key and knows the cluster by the first.
     let both = strangers.key("both.key", OLD);
     fs::write(&both, format!("{second}\n{first}\n")).unwrap();
-    let mut restart_with = |cluster: &mut Cluster, keys: String| {
+    let restart_with = |cluster: &mut Cluster, keys: String| {
         fs::write(&key, keys).unwrap();
         cluster.executors.clear();
         cluster.restart_scheduler();
