@@ -66,7 +66,7 @@ pub fn all() -> Vec<Query> {
         (
             "union",
             ROWS,
-            "SELECT t, k % 10 AS part, count(*) AS rows, sum(n) AS n FROM \
+            "SELECT t, k % 10 AS part, count(*) AS rows, sum(n) AS total FROM \
              (SELECT k, n, t FROM FACTS WHERE g < 60 UNION ALL SELECT v AS k, n, t FROM FACTS WHERE g > 50) \
              GROUP BY t, k % 10 HAVING sum(n) % 50 = 0",
         ),
