@@ -1,4 +1,5 @@
-//! A driver program that shows what runs where, for tests of clusters: `gang_probe gang …`, `slow …`, `panic`.
+//! A driver program that shows what runs where, for tests of clusters: `gang_probe gang …`, `slow …`, `panic`,
+//! `poison …`.
 //!
 //! Members of its gangs meet in a folder: each leaves a file there and waits until it sees enough of the others'.
 
@@ -94,11 +95,15 @@ async fn main(session: Session) -> Result<()> {
             let meeting = Meeting { folder: folder.into(), enough: request.min_members };
             gang(&session, request, &meeting).await
         }
-        ["slow", file] => slow(&session, file).await,
+        ["slow", file] => slow(&session, file, 4000).await,
+        ["slow", file, batches] => {
+            slow(&session, file, batches.parse().map_err(|e| Error::input(batches, e))?).await
+        }
         ["panic"] => panic(&session).await,
+        ["poison", effect] => poison(&session, effect).await,
         _ => Err(Error::input(
             "arguments",
-            "gang FOLDER MEMBERS AT_LEAST strict|elastic DEADLINE, slow FILE, or panic",
+            "gang FOLDER MEMBERS AT_LEAST strict|elastic DEADLINE, slow FILE [BATCHES], panic, or poison panics|refuses",
         )),
     }
 }
@@ -118,15 +123,15 @@ async fn gang(session: &Session, request: GangRequest, meeting: &Meeting) -> Res
     Ok(())
 }
 
-/// Four partitions of a thousand small batches each, a tenth of a second a batch; each adds a byte to `file`.
-async fn slow(session: &Session, file: &str) -> Result<()> {
+/// Four partitions that share so many small batches, a tenth of a second a batch; each adds a byte to `file`.
+async fn slow(session: &Session, file: &str, batches: i64) -> Result<()> {
     let crawl = function!("crawl", |batch, file: String| -> Result<RecordBatch, std::io::Error> {
         use std::io::Write;
         std::fs::OpenOptions::new().append(true).create(true).open(file)?.write_all(b".")?;
         std::thread::sleep(Duration::from_millis(100));
         Ok(batch)
     });
-    let rows: Vec<RecordBatch> = (0..4000).map(|n| numbers(n..n + 1)).collect::<Result<_>>()?;
+    let rows: Vec<RecordBatch> = (0..batches).map(|n| numbers(n..n + 1)).collect::<Result<_>>()?;
     let counted = session.from_batches(&rows, 4)?.map_partitions(crawl, file.to_owned()).count().await?;
     println!("{counted}");
     Ok(())
@@ -139,6 +144,40 @@ async fn panic(session: &Session) -> Result<()> {
         Ok(batch)
     });
     let rows = session.from_batches(&[numbers(0..100)?], 4)?.map_partitions(careless, ());
+    println!("{}", rows.count().await?);
+    Ok(())
+}
+
+/// Arguments that only executors cannot read.
+#[derive(Clone, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+struct Poison(String);
+
+impl TryFrom<String> for Poison {
+    type Error = &'static str;
+
+    fn try_from(effect: String) -> Result<Self, Self::Error> {
+        let executor = std::env::args().nth(1).is_some_and(|part| part == "executor");
+        match effect.as_str() {
+            "panics" if executor => panic!("arguments that nobody can swallow"),
+            "refuses" if executor => Err("arguments that nobody can stomach"),
+            _ => Ok(Self(effect)),
+        }
+    }
+}
+
+impl From<Poison> for String {
+    fn from(poison: Poison) -> Self {
+        poison.0
+    }
+}
+
+/// A plan that executors fail to decode, with an error or with a panic.
+async fn poison(session: &Session, effect: &str) -> Result<()> {
+    let poisoned =
+        function!("poisoned", |batch, _poison: Poison| -> Result<RecordBatch, std::io::Error> { Ok(batch) });
+    let rows =
+        session.from_batches(&[numbers(0..100)?], 4)?.map_partitions(poisoned, Poison(effect.to_owned()));
     println!("{}", rows.count().await?);
     Ok(())
 }

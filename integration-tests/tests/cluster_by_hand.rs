@@ -16,6 +16,9 @@ use tempfile::TempDir;
 /// The byte of a test cluster's key, 32 times.
 pub const KEY_BYTE: &str = "5c";
 
+/// Flags of a scheduler that counts an executor as lost after two seconds of silence.
+pub const SOON_LOST: [&str; 2] = ["--executor-timeout", "2"];
+
 /// How a cluster is started.
 #[derive(Default)]
 pub struct Setup<'a> {
@@ -33,11 +36,13 @@ pub struct Cluster {
     pub work: TempDir,
     /// In the order in which they were started.
     pub executors: Vec<Part>,
-    scheduler: Part,
+    pub scheduler: Part,
     program: &'static str,
     /// File of its key.
     pub key: PathBuf,
+    scheduler_flags: Vec<String>,
     level: String,
+    started: usize,
     log_files: usize,
 }
 
@@ -53,8 +58,18 @@ impl Cluster {
         let mut scheduler = command(program, &strings(&arguments), None);
         scheduler.env("VOXELFLOW_LOG", level);
         let scheduler = Part::start(scheduler, &work.path().join("scheduler.log"));
-        let (url, level) = (format!("df://{}", scheduler.ready), level.to_owned());
-        Self { url, work, executors: Vec::new(), scheduler, program, key, level, log_files: 0 }
+        Self {
+            url: format!("df://{}", scheduler.ready),
+            work,
+            executors: Vec::new(),
+            scheduler,
+            program,
+            key,
+            scheduler_flags: setup.scheduler.iter().map(|flag| (*flag).to_owned()).collect(),
+            level: level.to_owned(),
+            started: 0,
+            log_files: 0,
+        }
     }
 
     /// With `executors` of one slot.
@@ -71,8 +86,8 @@ impl Cluster {
 
     /// Adds an executor with these flags, in another namespace of the network if one is named.
     pub fn executor(&mut self, flags: &[&str], namespace: Option<&str>) {
-        let number = self.executors.len();
-        let work = self.work.path().join(format!("executor-{number}"));
+        let (work, number) = (self.next_work_dir(), self.started);
+        self.started += 1;
         let (url, log) = (self.url.clone(), self.next_log(&format!("executor-{number}")));
         let mut arguments = vec!["executor", "--scheduler", &url, "--work-dir", work.to_str().unwrap()];
         arguments.extend(flags);
@@ -80,6 +95,11 @@ impl Cluster {
         let mut executor = command(self.program, &strings(&arguments), namespace);
         executor.env("VOXELFLOW_LOG", &self.level);
         self.executors.push(Part::start(executor, &log));
+    }
+
+    /// The work folder of the executor that is started next.
+    pub fn next_work_dir(&self) -> PathBuf {
+        self.work.path().join(format!("executor-{}", self.started))
     }
 
     fn next_log(&mut self, part: &str) -> PathBuf {
@@ -97,8 +117,12 @@ impl Cluster {
         self.kill_scheduler();
         let port = self.url.rsplit(':').next().unwrap().to_owned();
         let log = self.next_log("scheduler");
-        let arguments = with_key(&["scheduler", "--port", &port], &self.key);
-        self.scheduler = Part::start(command(self.program, &strings(&arguments), None), &log);
+        let mut arguments = vec!["scheduler", "--port", &port];
+        arguments.extend(self.scheduler_flags.iter().map(String::as_str));
+        let arguments = with_key(&arguments, &self.key);
+        let mut scheduler = command(self.program, &strings(&arguments), None);
+        scheduler.env("VOXELFLOW_LOG", &self.level);
+        self.scheduler = Part::start(scheduler, &log);
     }
 
     /// Flags of a driver.

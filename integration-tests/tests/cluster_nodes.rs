@@ -19,7 +19,7 @@ const SOON: Duration = Duration::from_secs(120);
 const GRACE: u64 = 2;
 
 /// The file of a key.
-fn key_file(folder: &Path, name: &str, digit: char) -> PathBuf {
+pub fn key_file(folder: &Path, name: &str, digit: char) -> PathBuf {
     let path = folder.join(name);
     fs::write(&path, digit.to_string().repeat(64)).unwrap();
     fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
@@ -27,10 +27,10 @@ fn key_file(folder: &Path, name: &str, digit: char) -> PathBuf {
 }
 
 /// `voxelflow node` as a process; it ends with this.
-struct Agent {
+pub struct Agent {
     child: Child,
     address: String,
-    work_dir: PathBuf,
+    pub work_dir: PathBuf,
     log: Arc<Log>,
 }
 
@@ -66,7 +66,7 @@ impl Log {
 }
 
 impl Agent {
-    fn start(folder: &Path, name: &str, key: &Path, flags: &[&str]) -> Self {
+    pub fn start(folder: &Path, name: &str, key: &Path, flags: &[&str]) -> Self {
         let work_dir = folder.join(name);
         let mut command = program("voxelflow");
         command.args(["node", "--listen", "127.0.0.1:0", "--grace-seconds", &GRACE.to_string()]);
@@ -84,7 +84,7 @@ impl Agent {
     }
 
     /// Processes that run a program that this agent was given.
-    fn processes(&self) -> Vec<u32> {
+    pub fn processes(&self) -> Vec<u32> {
         let programs = self.work_dir.join("programs").display().to_string();
         let runs = |pid: &u32| {
             let image = fs::read_link(format!("/proc/{pid}/exe")).unwrap_or_default();
@@ -94,10 +94,13 @@ impl Agent {
         entries.filter_map(|name| name.to_str()?.parse().ok()).filter(runs).collect()
     }
 
+    pub fn pid(&self) -> rustix::process::Pid {
+        rustix::process::Pid::from_child(&self.child)
+    }
+
     /// Asks it to end, as systemd and Kubernetes do, and waits until it has.
     fn terminate(&mut self) {
-        let pid = rustix::process::Pid::from_child(&self.child);
-        rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
+        rustix::process::kill_process(self.pid(), rustix::process::Signal::TERM).unwrap();
         assert!(self.child.wait().unwrap().success());
     }
 }
@@ -118,7 +121,7 @@ fn until(what: &str, done: impl Fn() -> bool) {
 }
 
 /// A driver program on agents.
-fn on_agents(name: &str, agents: &[&Agent], key: &Path, out: &Path) -> Command {
+pub fn on_agents(name: &str, agents: &[&Agent], key: &Path, out: &Path) -> Command {
     let addresses: Vec<&str> = agents.iter().map(|agent| agent.address.as_str()).collect();
     let mut command = program(name);
     command.env("VOXELFLOW_CLUSTER", format!("nodes://{}", addresses.join(",")));
@@ -127,7 +130,7 @@ fn on_agents(name: &str, agents: &[&Agent], key: &Path, out: &Path) -> Command {
 }
 
 /// A program whose work takes minutes, once that work has begun.
-fn at_work(agent: &Agent, key: &Path, folder: &Path, slots: usize) -> Child {
+pub fn at_work(agent: &Agent, key: &Path, folder: &Path, slots: usize) -> Child {
     let begun = folder.join("begun");
     let mut driver = on_agents("gang_probe", &[agent], key, &folder.join("slow"));
     driver.arg("slow").arg(&begun).env("VOXELFLOW_SLOTS", slots.to_string());

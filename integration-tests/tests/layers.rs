@@ -60,7 +60,8 @@ const NAMED_ONLY_BY: &[(&str, &[&str])] = &[
             "voxelflow-integration-tests",
         ],
     ),
-    ("ballista-core", &["voxelflow-cluster"]),
+    // Strangers speak its protocol.
+    ("ballista-core", &["voxelflow-cluster", "voxelflow-integration-tests"]),
     ("ballista-scheduler", &["voxelflow-cluster"]),
     ("ballista-executor", &["voxelflow-cluster"]),
 ];

@@ -3,6 +3,7 @@
 
 mod bids;
 mod bids_tree;
+mod chaos;
 mod cluster;
 mod cluster_access;
 mod cluster_by_hand;
@@ -28,12 +29,14 @@ mod import_resume;
 mod layers;
 mod ledger;
 mod masker;
+mod network;
 mod processes;
 mod program;
 mod query_fuzz;
 #[path = "../../connectors/storage/tests/servers/mod.rs"]
 mod servers;
 mod stores;
+mod strangers;
 mod subjects_and_runs;
 mod taken_up;
 mod unchanged;

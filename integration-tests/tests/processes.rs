@@ -204,16 +204,30 @@ impl Part {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
+
+    pub fn has_ended(&mut self) -> bool {
+        self.child.try_wait().unwrap().is_some()
+    }
+
+    /// What it has written to its log.
+    pub fn log(&self) -> String {
+        fs::read_to_string(&self.log).unwrap_or_default()
+    }
+
+    /// The last lines of its log, under its name.
+    pub fn end_of_log(&self, most: usize) -> String {
+        let log = self.log();
+        let lines: Vec<&str> = log.lines().collect();
+        let end = lines[lines.len().saturating_sub(most)..].join("\n");
+        format!("the end of {}:\n{end}", self.log.display())
+    }
 }
 
 impl Drop for Part {
     fn drop(&mut self) {
         self.kill();
         if thread::panicking() {
-            let log = fs::read_to_string(&self.log).unwrap_or_default();
-            let lines: Vec<&str> = log.lines().collect();
-            let end = lines[lines.len().saturating_sub(40)..].join("\n");
-            eprintln!("the end of {}:\n{end}", self.log.display());
+            eprintln!("{}", self.end_of_log(40));
         }
     }
 }

@@ -157,7 +157,7 @@ pub const OPERATORS: &[(&str, Treatment)] = &[
     ("SymmetricHashJoinExec", Rewritten("kept: by key, or one task")),
     // Whole plans.
     ("AnalyzeExec", InDriver("it tells what this process does")),
-    ("DataSinkExec", AsItIs("it asks for one partition")),
+    ("DataSinkExec", InDriver("it names its files itself: a task that is run again would add to them")),
     ("DmlResultExec", InDriver("what it tells has been done in the driver")),
     ("ExplainExec", InDriver("it tells of the plan")),
     ("OutputRequirementExec", Refused("it is for planners")),
