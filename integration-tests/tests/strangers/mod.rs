@@ -40,11 +40,8 @@ const OLD: &str = "5e";
 
 /// A cluster of the probe's build: one executor here, and one behind the network.
 fn cluster_on(network: &Network) -> Cluster {
-    let mut cluster = Cluster::start(&Setup {
-        program: PROBE,
-        scheduler: &["--bind", &network.here],
-        ..Setup::default()
-    });
+    let mut cluster =
+        Cluster::start(&Setup { program: PROBE, scheduler: &["--bind", &network.here], ..Setup::default() });
     cluster.executor(&["--bind", &network.here, "--slots", "2"], None);
     cluster.executor(&["--bind", &network.there, "--slots", "2"], Some(&network.namespace));
     cluster

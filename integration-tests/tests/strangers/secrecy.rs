@@ -121,8 +121,7 @@ fn runs_unheard(network: &Network, query: &str, flags: &[String]) {
 #[test]
 fn nothing_of_a_query_is_heard_on_the_network_of_a_cluster() {
     let Some(network) = Network::build() else { return };
-    let mut cluster =
-        Cluster::start(&Setup { scheduler: &["--bind", &network.here], ..Setup::default() });
+    let mut cluster = Cluster::start(&Setup { scheduler: &["--bind", &network.here], ..Setup::default() });
     let inside = ["--bind", &network.there, "--slots", "2"];
     (0..2).for_each(|_| cluster.executor(&inside, Some(&network.namespace)));
     let query = planted(cluster.work.path());
