@@ -150,6 +150,22 @@ fn a_cluster_that_is_there_serves_programs_of_its_build_and_refuses_others() {
 }
 
 #[test]
+fn an_executor_of_another_build_is_refused_and_named() {
+    let mut cluster = Cluster::start(&Setup::default());
+    cluster.add(1, 1);
+    let work = cluster.work.path().join("another");
+    let mut other = program("gang_probe");
+    other.args(["executor", "--scheduler", &cluster.url, "--work-dir", work.to_str().unwrap()]);
+    other.arg("--cluster-key").arg(&cluster.key);
+    let refusal = Ended::from(other.output().unwrap()).expect_code(2).stderr;
+    let told = ["an executor at 127.0.0.1 is build", "and the scheduler is build", "from the same program"];
+    told.iter().for_each(|part| assert!(refusal.contains(part), "{part}: {refusal}"));
+    let listed = cluster.ask(&["jobs", "--list-executors", "--json"]).expect_code(0).stdout;
+    assert_eq!(listed.lines().count(), 1, "{listed}");
+    assert!(!listed.contains("\"build\":\"\""), "{listed}");
+}
+
+#[test]
 fn what_cannot_be_reached_or_must_not_be_is_told() {
     let folder = tempfile::tempdir().unwrap();
     let key = key_file(folder.path(), "key", KEY_BYTE);

@@ -105,7 +105,7 @@ mod tests {
             fs::write(stage.join("data.arrow"), "rows").unwrap();
         };
         let is_there = |job: &str| folder.path().join(job).exists();
-        ["a", "b"].map(write);
+        ["a", "b"].into_iter().for_each(write);
         folder.forget("a");
         folder.forget("../..");
         folder.sweep(|job| job == "a");
