@@ -42,17 +42,19 @@ use datafusion::{
     datasource::{memory::MemorySourceConfig, source::DataSourceExec},
     error::{DataFusionError, Result},
     execution::TaskContext,
-    physical_expr::{LexOrdering, PhysicalExpr},
+    physical_expr::{LexOrdering, OrderingRequirements, PhysicalExpr, expressions::Column},
     physical_plan::{
         Distribution, ExecutionPlan, ExecutionPlanProperties, Partitioning,
         aggregates::{AggregateExec, AggregateMode},
         coalesce_partitions::CoalescePartitionsExec,
         collect,
+        empty::EmptyExec,
         filter::FilterExec,
         joins::{
             CrossJoinExec, HashJoinExec, NestedLoopJoinExec, PartitionMode, SortMergeJoinExec,
             SymmetricHashJoinExec,
         },
+        memory::LazyMemoryExec,
         projection::ProjectionExec,
         recursive_query::RecursiveQueryExec,
         repartition::RepartitionExec as ExchangeExec,
@@ -101,7 +103,7 @@ pub const OPERATORS: &[(&str, Treatment)] = &[
     ("EmptyExec", AsItIs("no rows, however often")),
     (
         "LazyMemoryExec",
-        AsItIs("one partition: a stage of its own below a union, and below a side that is collected"),
+        Rewritten("columns that it leaves out are left out by a projection: it travels without its own"),
     ),
     ("PlaceholderRowExec", AsItIs("one row in one partition")),
     ("StreamingTableExec", InDriver("what it reads lives in the driver, for example its catalog")),
@@ -293,6 +295,9 @@ fn rewritten(node: &Plan, settings: &ConfigOptions) -> Result<Option<Plan>> {
     if node.is::<UnionExec>() {
         return union(node);
     }
+    if let Some(generated) = node.downcast_ref::<LazyMemoryExec>() {
+        return all_columns(generated);
+    }
     let by_key = |aggregate: &AggregateExec| {
         matches!(aggregate.mode(), AggregateMode::FinalPartitioned | AggregateMode::SinglePartitioned)
     };
@@ -325,6 +330,7 @@ fn kept(operator: &Plan) -> Plan {
 fn kept_in_order(operator: &Plan) -> Result<Plan> {
     let asked = operator.required_input_ordering().into_iter();
     let inputs = operator.children().into_iter().zip(asked).map(|(input, asked)| {
+        let Some(OrderingRequirements::Hard(_)) = &asked else { return Arc::clone(input) };
         let Some(asked) = asked.map(|asked| LexOrdering::from(asked.into_single())) else {
             return Arc::clone(input);
         };
@@ -409,6 +415,26 @@ fn union(node: &Plan) -> Result<Option<Plan>> {
     };
     let inputs = node.children().into_iter().map(branch).collect();
     replace_children_if_necessary(Arc::clone(node), inputs).map(Some)
+}
+
+/// Rows that are generated, with all columns, below a projection of those that are asked for.
+fn all_columns(source: &LazyMemoryExec) -> Result<Option<Plan>> {
+    let [generator] = &source.generators()[..] else { return Ok(None) };
+    let afresh = || generator.read().reset_state();
+    let Some(first) = afresh().write().generate_next_batch()? else {
+        return Ok(Some(Arc::new(EmptyExec::new(source.schema()))));
+    };
+    if first.schema().fields() == source.schema().fields() {
+        return Ok(None);
+    }
+    let all: Plan = Arc::new(LazyMemoryExec::try_new(first.schema(), vec![afresh()])?);
+    let (schema, mut asked) = (source.schema(), Vec::new());
+    for field in schema.fields() {
+        let at = first.schema().index_of(field.name())?;
+        let column: Arc<dyn PhysicalExpr> = Arc::new(Column::new(field.name(), at));
+        asked.push((column, field.name().clone()));
+    }
+    Ok(Some(Arc::new(ProjectionExec::try_new(asked, all)?)))
 }
 
 /// Whether `plan` is a source, from which rows or columns may be left out.
@@ -622,6 +648,7 @@ mod tests {
         "SELECT unnest([1, 2, id]) FROM a",
         "SELECT * FROM (VALUES (1), (2)) AS q(x) LEFT JOIN a ON a.id < q.x",
         "WITH RECURSIVE r(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM r WHERE n < 6) SELECT a.id FROM a JOIN r ON a.id = r.n",
+        "SELECT count(*) FROM generate_series(1, 5) AS g CROSS JOIN a",
         "SELECT g.value, a.id FROM generate_series(1, 5) AS g JOIN a ON a.id = g.value",
     ];
 
