@@ -325,6 +325,14 @@ fn kept(operator: &Plan) -> Plan {
     Arc::new(KeptExec::new(Arc::clone(operator)))
 }
 
+/// Whether the order of `plan` is not one that an exchange below it has kept: the other side of the exchange does not know
+/// of it.
+fn is_sorted_here(plan: &Plan) -> bool {
+    plan.is::<SortExec>()
+        || is_merge(plan)
+        || (!plan.is::<ExchangeExec>() && plan.children().into_iter().all(is_sorted_here))
+}
+
 /// As [`kept`], with its inputs sorted as it asks for. That they are may follow from what else is known of them (a column
 /// is the same in all rows, two columns are equal), which is not known any more on the other side of an exchange.
 fn kept_in_order(operator: &Plan) -> Result<Plan> {
@@ -335,7 +343,7 @@ fn kept_in_order(operator: &Plan) -> Result<Plan> {
             return Arc::clone(input);
         };
         match input.downcast_ref::<SortExec>().map(SortExec::expr).or_else(|| input.output_ordering()) {
-            Some(ordering) if ordering.starts_with(&asked) => Arc::clone(input),
+            Some(ordering) if is_sorted_here(input) && ordering.starts_with(&asked) => Arc::clone(input),
             _ => Arc::new(SortExec::new(asked, Arc::clone(input)).with_preserve_partitioning(true)) as Plan,
         }
     });
@@ -648,6 +656,7 @@ mod tests {
         "SELECT unnest([1, 2, id]) FROM a",
         "SELECT * FROM (VALUES (1), (2)) AS q(x) LEFT JOIN a ON a.id < q.x",
         "WITH RECURSIVE r(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM r WHERE n < 6) SELECT a.id FROM a JOIN r ON a.id = r.n",
+        "SELECT k, count(*) OVER (PARTITION BY k), sum(v) OVER (ORDER BY k, id) FROM (SELECT DISTINCT k, id, v FROM a) AS q",
         "SELECT count(*) FROM generate_series(1, 5) AS g CROSS JOIN a",
         "SELECT g.value, a.id FROM generate_series(1, 5) AS g JOIN a ON a.id = g.value",
     ];
