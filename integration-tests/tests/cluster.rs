@@ -59,6 +59,28 @@ fn queries_give_the_same_rows_on_executors() {
         format!("SELECT n FROM '{numbers}' WHERE v > (SELECT avg(v) FROM '{numbers}') ORDER BY n LIMIT 20"),
         format!("SELECT row_hash(7, n) AS h FROM '{numbers}' WHERE n < 5 ORDER BY n"),
         "SELECT 1 AS one UNION ALL SELECT 2 ORDER BY one".to_owned(),
+        // What must see a whole side, in one place.
+        format!(
+            "SELECT count(*) AS rows FROM '{numbers}' WHERE nullif(n, 7) NOT IN (SELECT n FROM '{numbers}' WHERE g = 5)"
+        ),
+        format!(
+            "SELECT count(*) AS rows FROM '{numbers}' WHERE n NOT IN (SELECT nullif(n, 3) FROM '{numbers}')"
+        ),
+        format!(
+            "SELECT count(*) AS rows, count(b.n) AS pairs, sum(a.n) AS sum FROM '{numbers}' a \
+             LEFT JOIN (SELECT n FROM '{numbers}' WHERE n < 20) b ON a.n BETWEEN b.n * 100 AND b.n * 100 + 3"
+        ),
+        format!(
+            "SELECT count(*) AS rows, count(a.n) AS pairs, sum(b.n) AS sum FROM '{numbers}' a \
+             FULL JOIN (SELECT n - 5 AS n FROM '{numbers}' WHERE n < 20) b ON a.n < b.n"
+        ),
+        format!(
+            "SELECT n FROM '{numbers}' WHERE n < 3 UNION ALL SELECT g FROM '{numbers}' WHERE n > 19996 ORDER BY n"
+        ),
+        format!(
+            "WITH RECURSIVE r(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM r WHERE i < 5) \
+             SELECT r.i, a.t FROM r JOIN '{numbers}' a ON a.n = r.i ORDER BY r.i"
+        ),
     ] {
         let here = sql(&query, &[]).expect_code(0);
         let there = sql(&query, &["--executors", "2"]).expect_code(0);

@@ -42,17 +42,19 @@ use datafusion::{
     datasource::{memory::MemorySourceConfig, source::DataSourceExec},
     error::{DataFusionError, Result},
     execution::TaskContext,
-    physical_expr::{LexOrdering, PhysicalExpr},
+    physical_expr::{LexOrdering, OrderingRequirements, PhysicalExpr, expressions::Column},
     physical_plan::{
         Distribution, ExecutionPlan, ExecutionPlanProperties, Partitioning,
         aggregates::{AggregateExec, AggregateMode},
         coalesce_partitions::CoalescePartitionsExec,
         collect,
+        empty::EmptyExec,
         filter::FilterExec,
         joins::{
             CrossJoinExec, HashJoinExec, NestedLoopJoinExec, PartitionMode, SortMergeJoinExec,
             SymmetricHashJoinExec,
         },
+        memory::LazyMemoryExec,
         projection::ProjectionExec,
         recursive_query::RecursiveQueryExec,
         repartition::RepartitionExec as ExchangeExec,
@@ -101,7 +103,7 @@ pub const OPERATORS: &[(&str, Treatment)] = &[
     ("EmptyExec", AsItIs("no rows, however often")),
     (
         "LazyMemoryExec",
-        AsItIs("one partition: a stage of its own below a union, and below a side that is collected"),
+        Rewritten("columns that it leaves out are left out by a projection: it travels without its own"),
     ),
     ("PlaceholderRowExec", AsItIs("one row in one partition")),
     ("StreamingTableExec", InDriver("what it reads lives in the driver, for example its catalog")),
@@ -293,6 +295,9 @@ fn rewritten(node: &Plan, settings: &ConfigOptions) -> Result<Option<Plan>> {
     if node.is::<UnionExec>() {
         return union(node);
     }
+    if let Some(generated) = node.downcast_ref::<LazyMemoryExec>() {
+        return all_columns(generated);
+    }
     let by_key = |aggregate: &AggregateExec| {
         matches!(aggregate.mode(), AggregateMode::FinalPartitioned | AggregateMode::SinglePartitioned)
     };
@@ -320,16 +325,25 @@ fn kept(operator: &Plan) -> Plan {
     Arc::new(KeptExec::new(Arc::clone(operator)))
 }
 
+/// Whether the order of `plan` is not one that an exchange below it has kept: the other side of the exchange does not know
+/// of it.
+fn is_sorted_here(plan: &Plan) -> bool {
+    plan.is::<SortExec>()
+        || is_merge(plan)
+        || (!plan.is::<ExchangeExec>() && plan.children().into_iter().all(is_sorted_here))
+}
+
 /// As [`kept`], with its inputs sorted as it asks for. That they are may follow from what else is known of them (a column
 /// is the same in all rows, two columns are equal), which is not known any more on the other side of an exchange.
 fn kept_in_order(operator: &Plan) -> Result<Plan> {
     let asked = operator.required_input_ordering().into_iter();
     let inputs = operator.children().into_iter().zip(asked).map(|(input, asked)| {
+        let Some(OrderingRequirements::Hard(_)) = &asked else { return Arc::clone(input) };
         let Some(asked) = asked.map(|asked| LexOrdering::from(asked.into_single())) else {
             return Arc::clone(input);
         };
         match input.downcast_ref::<SortExec>().map(SortExec::expr).or_else(|| input.output_ordering()) {
-            Some(ordering) if ordering.starts_with(&asked) => Arc::clone(input),
+            Some(ordering) if is_sorted_here(input) && ordering.starts_with(&asked) => Arc::clone(input),
             _ => Arc::new(SortExec::new(asked, Arc::clone(input)).with_preserve_partitioning(true)) as Plan,
         }
     });
@@ -409,6 +423,26 @@ fn union(node: &Plan) -> Result<Option<Plan>> {
     };
     let inputs = node.children().into_iter().map(branch).collect();
     replace_children_if_necessary(Arc::clone(node), inputs).map(Some)
+}
+
+/// Rows that are generated, with all columns, below a projection of those that are asked for.
+fn all_columns(source: &LazyMemoryExec) -> Result<Option<Plan>> {
+    let [generator] = &source.generators()[..] else { return Ok(None) };
+    let afresh = || generator.read().reset_state();
+    let Some(first) = afresh().write().generate_next_batch()? else {
+        return Ok(Some(Arc::new(EmptyExec::new(source.schema()))));
+    };
+    if first.schema().fields() == source.schema().fields() {
+        return Ok(None);
+    }
+    let all: Plan = Arc::new(LazyMemoryExec::try_new(first.schema(), vec![afresh()])?);
+    let (schema, mut asked) = (source.schema(), Vec::new());
+    for field in schema.fields() {
+        let at = first.schema().index_of(field.name())?;
+        let column: Arc<dyn PhysicalExpr> = Arc::new(Column::new(field.name(), at));
+        asked.push((column, field.name().clone()));
+    }
+    Ok(Some(Arc::new(ProjectionExec::try_new(asked, all)?)))
 }
 
 /// Whether `plan` is a source, from which rows or columns may be left out.
@@ -622,6 +656,8 @@ mod tests {
         "SELECT unnest([1, 2, id]) FROM a",
         "SELECT * FROM (VALUES (1), (2)) AS q(x) LEFT JOIN a ON a.id < q.x",
         "WITH RECURSIVE r(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM r WHERE n < 6) SELECT a.id FROM a JOIN r ON a.id = r.n",
+        "SELECT k, count(*) OVER (PARTITION BY k), sum(v) OVER (ORDER BY k, id) FROM (SELECT DISTINCT k, id, v FROM a) AS q",
+        "SELECT count(*) FROM generate_series(1, 5) AS g CROSS JOIN a",
         "SELECT g.value, a.id FROM generate_series(1, 5) AS g JOIN a ON a.id = g.value",
     ];
 

@@ -486,7 +486,10 @@ impl<'a> Generator<'a> {
                 self.features.insert("join filter");
                 format!("{equality} AND {}", self.comparison(&both))
             }
-            6 => format!("{l} IS NOT DISTINCT FROM {r}"),
+            6 => {
+                self.features.insert("null-safe join");
+                format!("{l} IS NOT DISTINCT FROM {r}")
+            }
             7 => format!("({equality} OR {})", self.comparison(&both)),
             8 | 9 => {
                 self.features.insert("interval");
@@ -545,7 +548,10 @@ impl<'a> Generator<'a> {
         match self.random.below(12) {
             0 => format!("{a} IS NULL"),
             1 => format!("{a} IS NOT NULL"),
-            2 => format!("{a} IS DISTINCT FROM {b}"),
+            2 => {
+                self.features.insert("IS DISTINCT FROM");
+                format!("{a} IS DISTINCT FROM {b}")
+            }
             3 => format!("{a} IN ({b}, {})", self.literal(kind)),
             4 => format!("{a} NOT IN ({b}, {})", self.literal(kind)),
             5 => format!("NOT ({a} = {b})"),
