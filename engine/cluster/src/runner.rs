@@ -145,7 +145,8 @@ impl ClusterRunner {
     /// What is submitted to run `plan`.
     fn submission(&self, plan: Arc<dyn ExecutionPlan>, context: &TaskContext) -> Result<Submission> {
         let mut config = with_job_settings(context.session_config().clone());
-        if GangExec::find(plan.as_ref()).is_some() {
+        let is_gang = GangExec::find(plan.as_ref()).is_some();
+        if is_gang {
             // Each member can fail and be replaced alone.
             config = config.set_str("ballista.scheduler.max_partitions_per_task", "1");
         }
@@ -155,6 +156,7 @@ impl ClusterRunner {
             settings: pairs.filter_map(|pair| Some((pair.key, pair.value?))).collect(),
             session: context.session_id(),
             tries: 0,
+            is_gang,
         })
     }
 }
@@ -165,9 +167,10 @@ impl PlanRunner for ClusterRunner {
         let plan = distribute(plan, self, &context).await?;
         let (schema, partitions) = (plan.schema(), plan.output_partitioning().partition_count());
         let (needed, tells) = (calls_functions(plan.as_ref()), tells_ledger(plan.as_ref()));
-        let is_gang = GangExec::find(plan.as_ref()).is_some();
+        let submission = self.submission(plan, &context)?;
+        let is_gang = submission.is_gang;
         let work = Work {
-            submission: self.submission(plan, &context)?,
+            submission,
             partitions,
             client: self.client.clone(),
             secure: self.guard.for_ballista(),

@@ -3,7 +3,7 @@
 use crate::{
     Engine, WriteOptions,
     error::{Error, Result},
-    nodes::ParquetFiles,
+    nodes::{ParquetFiles, published},
     staging::Staging,
 };
 use datafusion::execution::object_store::ObjectStoreUrl;
@@ -118,6 +118,8 @@ impl Target {
             let removed: Result<Vec<_>, _> = self.store.delete_stream(old).try_collect().await;
             return removed.map(drop).map_err(|e| unfit(&e));
         };
+        // Objects keep the names that they were written under: they have no rename.
+        let files = files.into_iter().map(|name| (name.clone(), published(&name))).collect();
         let published: io::Result<()> =
             spawn_blocking(move || staging.publish(&files)).await.map_err(|e| unfit(&e))?;
         published.map_err(|e| unfit(&e))

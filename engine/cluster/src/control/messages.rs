@@ -294,10 +294,12 @@ pub struct Submission {
     pub session: String,
     /// How often the same plan was submitted before, because executors were lost.
     pub tries: u32,
+    /// It is a gang: its members know themselves when their driver is gone, and leave with what they have reached.
+    pub is_gang: bool,
 }
 
 /// What becomes of a submission. Its job lives as long as the stream of these: when the driver closes the stream, or is
-/// gone, a job that runs is cancelled, and the rows of one that has ended are removed.
+/// gone, a job that runs is cancelled, but for a gang, and the rows of one that has ended are removed.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub enum JobNews {
     /// It is a job now.

@@ -58,7 +58,7 @@ impl ControlService {
         submission: Submission,
         tell: Sender<Result<JobNews, Status>>,
     ) {
-        let tries = submission.tries;
+        let (tries, is_gang) = (submission.tries, submission.is_gang);
         let job = match self.begin(submission).await {
             Ok(job) => job,
             // A driver that has gone does not hear it.
@@ -82,7 +82,11 @@ impl ControlService {
                 }
             }
             () = tell.closed() => {
-                log::info!("job {job} is cancelled: its driver is gone");
+                if is_gang && self.is_at_work(&job).await {
+                    log::info!("job {job}: its driver is gone; its members hold out as long as they were told");
+                    self.over(&job).await;
+                }
+                log::info!("job {job} ends: its driver is gone");
                 if let Err(e) = self.end(&job, CANCELLED).await {
                     log::error!("job {job} cannot be ended: {e}");
                 }
@@ -184,7 +188,26 @@ impl ControlService {
         }
     }
 
-    /// Waits until the books say that a job has ended.
+    /// Whether tasks of a job run.
+    async fn is_at_work(&self, job: &JobId) -> bool {
+        let running = self.scheduler.state.task_manager.get_running_job_cache();
+        let Some(job) = running.get(job) else { return false };
+        !job.execution_graph.read().await.running_tasks().is_empty()
+    }
+
+    /// Waits until a job has ended by itself.
+    async fn over(&self, job: &JobId) {
+        let mut saved = self.jobs.changes();
+        loop {
+            saved.mark_unchanged();
+            if !matches!(self.jobs.status(job).await, Some(JobStatus::Queued(_) | JobStatus::Running(_))) {
+                return;
+            }
+            let _ = tokio::time::timeout(LOOK, saved.changed()).await;
+        }
+    }
+
+    /// Waits until the books say that a job which is to end has ended.
     pub(super) async fn ended(&self, job: &JobId) {
         let began = Instant::now();
         let mut saved = self.jobs.changes();

@@ -22,7 +22,7 @@ pub use kept::{BranchExec, KeptExec, WholeExec};
 pub use map_groups::{MapGroups, MapGroupsExec, MapGroupsNode};
 pub(crate) use map_partitions::output_schema;
 pub use map_partitions::{MapPartitions, MapPartitionsExec, MapPartitionsNode};
-pub(crate) use parquet_files::{ParquetFiles, write_empty};
+pub(crate) use parquet_files::{ParquetFiles, published, write_empty};
 pub use repartition::{DealRowsExec, RepartitionExec, RepartitionNode};
 pub use unary::{UnaryExec, UnaryOperator};
 pub use zip_with_index::{ZipWithIndex, ZipWithIndexExec, ZipWithIndexNode};

@@ -67,7 +67,7 @@ inventory::submit! {
 impl ParquetFiles {
     /// The name of a partition's file, which `task` writes on a cluster; names sort as partitions do.
     fn name(&self, partition: usize, task: Option<&str>) -> String {
-        let by = task.map(|task| format!("-{}", &blake3::hash(task.as_bytes()).to_hex()[..12]));
+        let by = task.map(|task| format!("-{}", &blake3::hash(task.as_bytes()).to_hex()[..TASK_DIGITS]));
         format!("{}-{partition:05}{}.parquet", self.prefix, by.unwrap_or_default())
     }
 
@@ -142,6 +142,18 @@ impl ParquetFiles {
             noted.map_err(|e| DataFusionError::ExecutionJoin(Box::new(e)))??;
         }
         Ok((name, [rows as u64, bytes, 0]))
+    }
+}
+
+/// Digits of the task that has written a file, in its name.
+const TASK_DIGITS: usize = 12;
+
+/// The name of the file `name` without the task that has written it, as it is published.
+pub(crate) fn published(name: &str) -> String {
+    let task = name.strip_suffix(".parquet").and_then(|stem| stem.rsplit_once('-'));
+    match task {
+        Some((file, task)) if task.len() == TASK_DIGITS => format!("{file}.parquet"),
+        _ => name.to_owned(),
     }
 }
 

@@ -22,7 +22,7 @@ pub(crate) use finished::{Finished, FinishedPart};
 pub use lock::{Claim, WriterLock};
 
 use std::{
-    collections::BTreeSet,
+    collections::BTreeMap,
     fs, io,
     path::{Path, PathBuf},
 };
@@ -96,16 +96,20 @@ impl Staging {
         Some(Finished { key, rows: self.rows(), notes: self.partial.join("notes") })
     }
 
-    /// Makes the folder visible with `files`, and no others, in the place of what was there.
+    /// Makes the folder visible with `files`, and no others, in the place of what was there. They get the names that they
+    /// are to have for good, which come after those that they have.
     ///
     /// # Errors
     /// Files that cannot be renamed or removed; then what was there is still there.
-    pub fn publish(self, files: &BTreeSet<String>) -> io::Result<()> {
+    pub fn publish(self, files: &BTreeMap<String, String>) -> io::Result<()> {
         for entry in fs::read_dir(self.rows())? {
             let entry = entry?;
-            if !entry.file_name().to_str().is_some_and(|name| files.contains(name)) {
+            if !entry.file_name().to_str().is_some_and(|name| files.contains_key(name)) {
                 remove(&entry.path())?;
             }
+        }
+        for (name, published) in files.iter().filter(|(name, published)| name != published) {
+            fs::rename(self.rows().join(name), self.rows().join(published))?;
         }
         replace_target(&self.target, &self.rows())?;
         fs::remove_dir_all(&self.partial)

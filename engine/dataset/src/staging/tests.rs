@@ -16,7 +16,7 @@ fn names(folder: &Path) -> Vec<String> {
 
 /// Publishes what is there.
 fn publish(staging: Staging) {
-    let files = names(&staging.rows()).into_iter().collect();
+    let files = names(&staging.rows()).into_iter().map(|name| (name.clone(), name)).collect();
     staging.publish(&files).unwrap();
 }
 
@@ -86,11 +86,12 @@ fn without_a_key_nothing_is_taken_over() {
     killed(&target, "u");
     let staging = Staging::open(&target, false, None, "u").unwrap();
     assert_eq!((names(&staging.rows()), staging.finished()), (vec![], None));
-    for name in ["part-00000.parquet", "part-00000-lost.parquet", "part-00001-lost.parquet#1"] {
+    for name in ["part-00000-task.parquet", "part-00000-lost.parquet", "part-00001-lost.parquet#1"] {
         fs::write(staging.rows().join(name), "new").unwrap();
     }
     // What tasks that count as lost have written is no part of it.
-    staging.publish(&["part-00000.parquet".to_owned()].into()).unwrap();
+    let files = [("part-00000-task.parquet".to_owned(), "part-00000.parquet".to_owned())];
+    staging.publish(&files.into()).unwrap();
     assert_eq!(
         (names(folder.path()), names(&target)),
         (vec!["series".into()], vec!["part-00000.parquet".into()])
