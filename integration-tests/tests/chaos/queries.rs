@@ -98,7 +98,7 @@ pub fn all() -> Vec<Query> {
             "folder",
             Target::Folder,
             "SELECT a.n, b.k, b.t FROM (SELECT n, t FROM FACTS WHERE g < 50) a \
-             FULL OUTER JOIN (SELECT n, k, t FROM FACTS WHERE g > 20) b ON a.n = b.n + 1 WHERE (a.n + b.k) % 20 = 3",
+             FULL OUTER JOIN (SELECT n, k, t FROM FACTS WHERE g > 20) b ON a.n = b.n + 1 WHERE (a.n / 3 + b.k) % 20 = 3",
         ),
     ]
     .map(query)
