@@ -16,8 +16,8 @@ use tempfile::TempDir;
 /// The byte of a test cluster's key, 32 times.
 pub const KEY_BYTE: &str = "5c";
 
-/// Flags of a scheduler that counts an executor as lost after two seconds of silence.
-pub const SOON_LOST: [&str; 2] = ["--executor-timeout", "2"];
+/// Flags of a scheduler that counts an executor as lost after three seconds of silence.
+pub const SOON_LOST: [&str; 2] = ["--executor-timeout", "3"];
 
 /// How a cluster is started.
 #[derive(Default)]

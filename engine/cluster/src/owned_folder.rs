@@ -37,11 +37,11 @@ impl OwnedFolder {
         sweep(parent, prefix);
         let path = parent.join(format!("{prefix}{}", Uuid::new_v4().simple()));
         let failed = || Error::io(format!("folder {}", path.display()));
-        fs::create_dir_all(parent).map_err(failed())?;
         let mut builder = fs::DirBuilder::new();
         #[cfg(unix)]
         std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
-        builder.create(&path).map_err(failed())?;
+        // The parent too, if it is made here; one that is there stays as its owner has made it.
+        builder.recursive(true).create(&path).map_err(failed())?;
         // Locked before it has the name by which others judge.
         let unnamed = path.join(format!(".{OWNER}"));
         let owner = File::create(&unnamed).map_err(failed())?;

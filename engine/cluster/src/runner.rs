@@ -49,6 +49,9 @@ const TAIL_LIMIT: Duration = Duration::from_millis(500);
 const ENVELOPE_BYTES: usize = 1 << 20;
 /// How often a plan is submitted before it is given up.
 const JOBS_OF_PLAN: u32 = 4;
+/// How often, and after which pause, a plan that is run again is submitted to a scheduler that does not answer.
+const LATE_ANSWERS: u32 = 3;
+const LATE_PAUSE: Duration = Duration::from_millis(500);
 /// Results up to so many bytes, as they lie on executors, are fetched whole before the first row is given out.
 const FETCHED_WHOLE: u64 = 32 << 20;
 /// Partitions of such a result that are fetched at once.
@@ -251,9 +254,18 @@ enum Rows {
 
 impl Work {
     async fn submit(&self, tries: u32) -> Result<Arc<Job>> {
-        let submission = Submission { tries, ..self.submission.clone() };
-        let submitted = Job::submit(&self.client, Arc::clone(&self.secure), submission).await;
-        submitted.map_err(|e| with_logs(e, self.own.as_deref()))
+        // When a plan is run again the scheduler was there a moment ago: a machine that is starved answers late.
+        let mut left = if tries > 0 { LATE_ANSWERS } else { 0 };
+        loop {
+            let submission = Submission { tries, ..self.submission.clone() };
+            match Job::submit(&self.client, Arc::clone(&self.secure), submission).await {
+                Err(Error::Unreachable { .. }) if left > 0 => {
+                    left -= 1;
+                    tokio::time::sleep(LATE_PAUSE).await;
+                }
+                submitted => return submitted.map_err(|e| with_logs(e, self.own.as_deref())),
+            }
+        }
     }
 
     /// Follows `first`, and the jobs that replace it, to the end.

@@ -4,14 +4,14 @@ use crate::{
     Error, Result, Session,
     flags::{RowFormat, SqlFlags},
     model_store::is_remote,
-    pipeline::ledger,
+    pipeline::{is_parquet_folder, ledger},
     rows::print_rows,
 };
 use arrow::{array::RecordBatch, csv, error::ArrowError, json};
-use datafusion::{error::DataFusionError, sql::parser::Statement};
+use datafusion::{error::DataFusionError, logical_expr::LogicalPlan, sql::parser::Statement};
 use futures::StreamExt;
 use std::io::{BufWriter, Write};
-use voxelflow_dataset::{Dataset, WriteOptions};
+use voxelflow_dataset::{Dataset, WriteOptions, WriteSummary};
 use voxelflow_storage::Purpose;
 
 pub(super) async fn sql(flags: SqlFlags) -> Result<()> {
@@ -31,13 +31,19 @@ pub(super) async fn sql(flags: SqlFlags) -> Result<()> {
         ledger::register(session.context(), &ledger::files(out))?;
     }
     let rows = session.sql(&flags.statement).await?;
+    if let LogicalPlan::Copy(copy) = rows.logical_plan()?
+        && is_parquet_folder(copy)
+    {
+        // Whole or not at all, as in a pipeline file.
+        let source = session.dataset(copy.input.as_ref().clone());
+        let options = WriteOptions::default().overwrite();
+        return told(&source.write_parquet_with(&copy.output_url, &options).await?);
+    }
     match (flags.format, &flags.output) {
         (RowFormat::Table, None) => print_rows(&rows, usize::MAX).await.map(drop),
         (RowFormat::Parquet, Some(path)) => {
             let location = path.to_string_lossy();
-            let written = rows.write_parquet_with(&location, &WriteOptions::default()).await?;
-            println!("{} rows in {} files, {} bytes: {location}", written.rows, written.files, written.bytes);
-            Ok(())
+            told(&rows.write_parquet_with(&location, &WriteOptions::default()).await?)
         }
         (RowFormat::Parquet, None) => {
             Err(Error::input("--format parquet", "give --output FOLDER to write to"))
@@ -65,6 +71,13 @@ pub(super) async fn sql(flags: SqlFlags) -> Result<()> {
             Ok(())
         }
     }
+}
+
+/// Says what was written.
+fn told(written: &WriteSummary) -> Result<()> {
+    let WriteSummary { rows, files, bytes, location, .. } = written;
+    println!("{rows} rows in {files} files, {bytes} bytes: {location}");
+    Ok(())
 }
 
 /// Looks at the stores that the statement names before it is planned, which opens files: what is wrong with their

@@ -24,3 +24,4 @@ pub use plan_text::plan_text;
 pub use run::{RunOptions, run};
 pub use run_record::{FileRecord, RunRecord, StatementRecord};
 pub use summary::{Outcome, OutcomeNote, summary_table};
+pub(crate) use unwritten::is_parquet_folder;

@@ -70,7 +70,7 @@ impl Unwritten {
 }
 
 /// Rows that are written as a folder of Parquet files, in the one way that this program has.
-pub(super) fn is_parquet_folder(copy: &CopyTo) -> bool {
+pub(crate) fn is_parquet_folder(copy: &CopyTo) -> bool {
     copy.output_url.ends_with('/')
         && copy.file_type.get_ext() == "parquet"
         && copy.partition_by.is_empty()
