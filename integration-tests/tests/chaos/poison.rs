@@ -6,7 +6,7 @@ use crate::{
     processes::PATIENCE,
     program::program,
 };
-use std::{fs, process::Command, time::Instant};
+use std::{cell::Cell, fs, process::Command, time::Instant};
 
 /// The poison is taken so often while the other job runs.
 const DOSES: usize = 3;
@@ -86,14 +86,18 @@ fn a_program_beside_one_that_executors_cannot_read_runs_every_batch_once() {
     cluster.add(2, 4);
     let (ticks, batches) = (cluster.work.path().join("ticks"), BATCHES.to_string());
     let ticked = || fs::metadata(&ticks).map_or(0, |file| file.len());
+    // The function is asked once for its columns, too: what counts is that nobody asks more often than without poison.
+    let undisturbed = Cell::new(0);
     let poisons: [&[&str]; DOSES] = [&["poison", "refuses"], &["poison", "panics"], &["panic"]];
     does_not_notice(
         &cluster,
         || {
+            undisturbed.set(ticked());
             let _ = fs::remove_file(&ticks);
             cluster.driver(&["slow", ticks.to_str().unwrap(), &batches])
         },
         |dose| cluster.driver(poisons[dose]),
     );
-    assert_eq!(ticked(), BATCHES, "a batch is read once");
+    assert_eq!(ticked(), undisturbed.get(), "a batch is read once");
+    assert!(ticked() >= BATCHES);
 }
