@@ -1,7 +1,7 @@
 //! Every subcommand, as a process.
 
-use crate::program::{files_below, root, run_text, voxelflow};
-use std::fs;
+use crate::program::{Ended, files_below, program, root, run_text, voxelflow};
+use std::{fs, io::Read, process::Stdio};
 
 const BOLD: &str = "examples/data/ds003_sub-01_mc.nii.gz";
 
@@ -182,4 +182,115 @@ fn a_card_that_is_not_there_is_not_warmed_up_or_trained_on() {
         assert!(ended.stderr.contains(said), "{device}: {}", ended.stderr);
         assert!(!out.path().join("models/dca").exists());
     }
+}
+
+#[test]
+fn results_can_be_written_above_the_working_folder() {
+    let folder = tempfile::tempdir().unwrap();
+    let work = folder.path().join("work");
+    fs::create_dir(&work).unwrap();
+    fs::write(
+        work.join("p.vf"),
+        "CREATE TABLE t AS SELECT 1 AS x; COPY t TO '../copied/' STORED AS PARQUET;",
+    )
+    .unwrap();
+    let here = |arguments: &[&str]| {
+        let ended = program("voxelflow").args(arguments).current_dir(&work).output().unwrap();
+        Ended::from(ended).expect_code(0)
+    };
+    here(&["run", "p.vf", "--out", "../out"]);
+    assert!(here(&["run", "p.vf", "--out", "../out"]).stdout.contains("unchanged"));
+    here(&["sql", "SELECT 2 AS x", "--format", "parquet", "--output", "../rows"]);
+    for (rows, x) in [("out/tables/t/*", 1), ("copied", 1), ("rows", 2)] {
+        let query = format!("SELECT x FROM '{}/{rows}/*.parquet'", folder.path().display());
+        assert_eq!(here(&["sql", &query, "--format", "csv"]).stdout, format!("x\n{x}\n"), "{rows}");
+    }
+}
+
+/// `voxelflow … | head` takes what it wants; the rest of the output goes nowhere, and the run goes on.
+#[test]
+fn a_reader_that_has_seen_enough_ends_no_run() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("p.vf");
+    fs::write(&file, "SELECT * FROM generate_series(1, 30); CREATE TABLE t AS SELECT 1 AS x;").unwrap();
+    let (file, out) = (file.to_str().unwrap(), folder.path().join("out"));
+    let many = "SELECT value FROM generate_series(1, 3000000)";
+    for arguments in [
+        vec!["sql", many, "--format", "csv"],
+        vec!["sql", many, "--format", "json"],
+        vec!["inspect", BOLD],
+        vec!["run", file, "--out", out.to_str().unwrap()],
+    ] {
+        let mut child = program("voxelflow");
+        child.args(&arguments).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = child.spawn().unwrap();
+        let mut first = [0];
+        child.stdout.take().unwrap().read_exact(&mut first).unwrap();
+        let ended = Ended::from(child.wait_with_output().unwrap()).expect_code(0);
+        assert_eq!(ended.stderr, "", "{arguments:?}");
+    }
+    assert!(!files_below(&out.join("tables/t")).is_empty());
+
+    // A disk that is full is a failure all the same.
+    let full = fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+    let ended = program("voxelflow").args(["inspect", BOLD]).stdout(full).output().unwrap();
+    let ended = Ended::from(ended).expect_code(1);
+    assert!(ended.stderr.contains("standard output"), "{}", ended.stderr);
+}
+
+#[test]
+fn a_table_on_the_terminal_is_cut_and_says_so() {
+    let ended = voxelflow(["sql", "SELECT value FROM generate_series(1, 1001)"]).expect_code(0);
+    assert!(
+        ended.stdout.contains("the first 1000 rows") && !ended.stdout.contains("1001"),
+        "{}",
+        ended.stdout
+    );
+    let ended = voxelflow(["sql", "SELECT value FROM generate_series(1, 1000)"]).expect_code(0);
+    assert!(ended.stdout.contains("1000") && !ended.stdout.contains("the first"));
+}
+
+/// Its parts are this program again: they refuse to start a cluster of their own, and the program says how to begin.
+#[test]
+fn a_program_with_a_main_of_its_own_does_not_start_itself_without_end() {
+    let folder = tempfile::tempdir().unwrap();
+    let starts = folder.path().join("starts");
+    let ended = program("own_main").env("OWN_MAIN_STARTS", &starts).output().unwrap();
+    assert!(!ended.status.success());
+    let said = String::from_utf8_lossy(&ended.stderr).into_owned();
+    assert!(said.contains("#[voxelflow::main]"), "{said}");
+    assert_eq!(fs::read_to_string(&starts).unwrap().lines().count(), 2, "the program and its scheduler");
+}
+
+#[test]
+fn what_types_and_constants_decide_is_decided_by_check() {
+    let bold = format!("CREATE EXTERNAL TABLE bold STORED AS NIFTI LOCATION '{BOLD}' OPTIONS (mask 'none');");
+    let train =
+        "TRAIN MODEL dca USING dist_dca (hidden => 2, filters => [2], kernels => [3], pools => 1) ON bold";
+    for (statements, said) in [
+        ("SELECT * FROM bold WHERE voxel = 'abc';".to_owned(), "abc"),
+        (format!("{train}; EXPORT MAPS FROM dca TO 'm/{{column}}.nii';"), "no maps of its own"),
+        (format!("{train} WITH (momentum => 0.5);"), "momentum"),
+        (format!("{train} WITH (topology => 'ring', codec => 'bf16');"), "codec"),
+        (format!("{train} WITH (n_push => 4);"), "async"),
+    ] {
+        let file = pipeline(&format!("{bold}\n{statements}"));
+        let ended = voxelflow(["check".as_ref(), file.path().as_os_str()]).expect_code(2);
+        assert!(ended.stderr.contains(said) && ended.stderr.contains(":2"), "{statements}: {}", ended.stderr);
+    }
+}
+
+/// A loss that grows out of all bounds is no training: there is no model afterwards.
+#[test]
+fn a_training_that_diverges_fails_and_leaves_no_model() {
+    let text = format!(
+        "CREATE EXTERNAL TABLE bold STORED AS NIFTI LOCATION '{BOLD}' OPTIONS (mask 'auto');
+         TRAIN MODEL dca USING dist_dca (hidden => 2, filters => [2], kernels => [3], pools => 1)
+           ON (SELECT * FROM clean(bold, standardize => 'zscore_sample'))
+           WITH (optimizer => 'adagrad', learning_rate => 10, epochs => 1, minibatch => 256);"
+    );
+    let out = tempfile::tempdir().unwrap();
+    let ended = run_text(&text, out.path()).expect_code(1);
+    assert!(ended.stderr.contains("diverged") && ended.stderr.contains("learning_rate"), "{}", ended.stderr);
+    assert!(!out.path().join("models/dca").exists());
 }

@@ -97,6 +97,11 @@ impl LocalCluster {
     /// # Errors
     /// A process that does not start, ends, or is not ready by the deadline; the end of its log is part of the error.
     pub async fn start(settings: &LocalClusterSettings) -> Result<Self> {
+        if is_child_of_starter() {
+            let reason = "this process was started as a part of a cluster, but its main does not ask for that: begin the \
+                          program with #[voxelflow::main]";
+            return Err(Error::Setting { what: "executors", reason: reason.to_owned() });
+        }
         if settings.executors == 0 {
             let reason = "0 executors run nothing: give 1 or more".to_owned();
             return Err(Error::Setting { what: "--executors", reason });
@@ -212,6 +217,7 @@ impl Starter<'_> {
         let file = File::create(&log).map_err(Error::io(format!("log {}", log.display())))?;
         let mut command = Command::new(self.program()?);
         command.args(arguments).env("RUST_MIN_STACK", STACK_BYTES.to_string());
+        command.env(STARTER, std::process::id().to_string());
         if std::env::var_os(THREADS).is_none() {
             let cores = std::thread::available_parallelism().map_or(1, usize::from);
             command.env(THREADS, threads_of_each(self.settings.executors, cores).to_string());
@@ -257,6 +263,16 @@ impl Starter<'_> {
             None => std::env::current_exe().map_err(Error::io("finding this program")),
         }
     }
+}
+
+/// The id of the process that has started this one as a part of its cluster. A program whose main is not ours would start
+/// its cluster again in every part, without end.
+const STARTER: &str = "VOXELFLOW_STARTED_BY";
+
+/// Whether this process was started as a part of a cluster. Its own children inherit the variable, but not the parent.
+fn is_child_of_starter() -> bool {
+    let parent = std::os::unix::process::parent_id().to_string();
+    std::env::var(STARTER).is_ok_and(|starter| starter == parent)
 }
 
 /// The end of a log, for errors.

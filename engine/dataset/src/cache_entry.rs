@@ -11,17 +11,24 @@
 use crate::{
     Dataset, Engine, WriteOptions, build_id,
     error::{Error, Result},
+    functions::{Accumulators, Totals},
+    ledger::Ledger,
     plan_identity::version,
+    target::absolute,
 };
 use datafusion::datasource::listing::ListingTableUrl;
 use futures::{StreamExt, TryStreamExt};
 use object_store::{ObjectMeta, ObjectStore, ObjectStoreExt, path::Path as ObjectPath};
 use serde::{Deserialize, Serialize};
-use std::{io, path::PathBuf, sync::Arc};
+use std::{
+    io,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
 use url::Url;
 
 const MANIFEST: &str = ".json";
-const FORMAT: u32 = 1;
+const FORMAT: u32 = 2;
 
 /// A place for the rows of one plan.
 #[derive(Debug)]
@@ -33,13 +40,23 @@ pub(crate) struct CacheEntry {
 }
 
 /// What a manifest says.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 struct Manifest {
     format: u32,
     /// The program that wrote the rows.
     build: String,
     rows: usize,
+    counted: Counted,
     parts: Vec<Part>,
+}
+
+/// What was counted while rows were computed, for sessions that find them computed.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Counted {
+    /// What named functions added to accumulators.
+    pub totals: Totals,
+    /// What nodes had for the ledger.
+    pub ledger: Ledger,
 }
 
 /// A file of rows.
@@ -51,14 +68,14 @@ struct Part {
 }
 
 /// What is found at an entry.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug, PartialEq)]
 pub(crate) enum Found {
     /// Nothing that was finished.
     Nothing,
     /// Parts are lost or are not what was written; the rows belong to this place.
     Damaged(String),
-    /// All rows, at this place.
-    Whole(String),
+    /// All rows, at this place, and what was counted in them.
+    Whole(String, Counted),
 }
 
 impl CacheEntry {
@@ -71,7 +88,7 @@ impl CacheEntry {
         let mut url = match Url::parse(cache) {
             Ok(url) if cache.contains("://") => url,
             _ => {
-                let folder = std::path::absolute(cache).map_err(|e| unfit(&e))?;
+                let folder = absolute(Path::new(cache)).map_err(|e| unfit(&e))?;
                 Url::from_directory_path(folder).map_err(|()| unfit(&"not a path of a folder"))?
             }
         };
@@ -92,8 +109,8 @@ impl CacheEntry {
     pub(crate) async fn find(&self) -> Result<Found> {
         let mut damaged = Found::Nothing;
         for write in self.writes().await? {
-            if self.is_whole(&write).await? {
-                return Ok(Found::Whole(self.place(&write)));
+            if let Some(counted) = self.whole(&write).await? {
+                return Ok(Found::Whole(self.place(&write), counted));
             }
             damaged = Found::Damaged(self.place(&write));
         }
@@ -106,30 +123,33 @@ impl CacheEntry {
     /// A store that does not answer.
     pub(crate) async fn holds(&self, place: &str) -> Result<bool> {
         match self.write_at(place) {
-            Some(write) => self.is_whole(write).await,
+            Some(write) => Ok(self.whole(write).await?.is_some()),
             None => Ok(false),
         }
     }
 
-    /// Writes the rows of `dataset`: where they were before, or at a new place, which it gives.
+    /// Writes the rows of `dataset`: where they were before, or at a new place. Gives the place, and what was counted,
+    /// of which the session knows nothing yet.
     ///
     /// # Errors
     /// As [`Dataset::write_parquet`].
-    pub(crate) async fn write(&self, dataset: &Dataset, place: Option<&str>) -> Result<String> {
+    pub(crate) async fn write(&self, dataset: &Dataset, place: Option<&str>) -> Result<(String, Counted)> {
         let engine = dataset.engine();
         let write = match place.and_then(|place| self.write_at(place)) {
             Some(write) => write.to_owned(),
             None => format!("{}-{}", engine.context().session_id(), engine.next_number()),
         };
         let place = self.place(&write);
-        let written = dataset.write_parquet_with(&place, &WriteOptions::default().overwrite()).await?;
+        let (sums, options) = (Arc::new(Accumulators::default()), WriteOptions::default().overwrite());
+        let written = dataset.write_counted(&place, &options, Some(&sums)).await?;
+        let counted = Counted { totals: sums.totals(), ledger: written.ledger };
         let build = build_id()?.to_owned();
         let parts = self.parts(&write).await?;
-        let manifest = Manifest { format: FORMAT, build, rows: written.rows, parts };
+        let manifest = Manifest { format: FORMAT, build, rows: written.rows, counted, parts };
         let text = serde_json::to_vec_pretty(&manifest).map_err(|e| self.failure(&e))?;
         let publish = self.store.put(&self.manifest_of(&write), text.into()).await;
         publish.map_err(|e| self.failure(&e))?;
-        Ok(place)
+        Ok((place, manifest.counted))
     }
 
     /// Removes the rows, the manifests first.
@@ -188,18 +208,19 @@ impl CacheEntry {
         Ok(writes)
     }
 
-    /// A manifest that is lost or cannot be understood means rows that are as good as lost.
-    async fn is_whole(&self, write: &str) -> Result<bool> {
+    /// What was counted in the rows of `write`, if they are there and are what was written. A manifest that is lost or
+    /// cannot be understood means rows that are as good as lost.
+    async fn whole(&self, write: &str) -> Result<Option<Counted>> {
         let text = match self.store.get(&self.manifest_of(write)).await {
             Ok(found) => found.bytes().await,
             Err(e) => Err(e),
         };
         match text {
             Ok(text) => match Manifest::read(&text) {
-                Some(manifest) => Ok(self.parts(write).await? == manifest.parts),
-                None => Ok(false),
+                Some(manifest) if self.parts(write).await? == manifest.parts => Ok(Some(manifest.counted)),
+                _ => Ok(None),
             },
-            Err(object_store::Error::NotFound { .. }) => Ok(false),
+            Err(object_store::Error::NotFound { .. }) => Ok(None),
             Err(e) => Err(self.failure(&e)),
         }
     }
@@ -238,6 +259,7 @@ impl Manifest {
 mod tests {
     #![allow(clippy::unwrap_used, clippy::expect_used)]
     use super::*;
+    use crate::functions::Total;
     use proptest::prelude::*;
 
     proptest! {
@@ -250,12 +272,18 @@ mod tests {
         fn a_manifest_is_read_as_it_was_written_unless_its_format_is_another(
             parts in prop::collection::vec(("[a-z0-9.-]{1,20}", ".{0,20}"), 0..5),
             rows in any::<usize>(),
+            // Sums may be no numbers at all, which JSON does not have.
+            sums in prop::collection::btree_map("[0-9] .{0,9}", any::<u64>(), 0..5),
             format in FORMAT..FORMAT + 2,
         ) {
             let parts = parts.into_iter().map(|(name, version)| Part { name, version }).collect();
-            let written = Manifest { format, build: "b".into(), rows, parts };
+            let total = |bits: u64| if bits.is_multiple_of(2) { Total::Integer(bits as i64) } else { Total::Float(f64::from_bits(bits)) };
+            let totals: Totals = sums.into_iter().map(|(key, bits)| (key, total(bits))).collect();
+            let counted = Counted { totals, ledger: Ledger::default() };
+            let written = Manifest { format, build: "b".into(), rows, counted, parts };
             let read = Manifest::read(&serde_json::to_vec(&written).unwrap());
-            prop_assert_eq!(read, (format == FORMAT).then_some(written));
+            // NaN is not equal to itself, its text is.
+            prop_assert_eq!(format!("{read:?}"), format!("{:?}", (format == FORMAT).then_some(written)));
         }
     }
 }

@@ -2,6 +2,7 @@
 
 use crate::{
     Dataset, Ledger, LocalRunner, PlanRunner, Runner, StagePlanner,
+    cache_entry::Counted,
     error::{Error, Result, similar},
     functions::{Accumulate, Accumulator, Accumulators, Broadcast, Broadcasts},
     persist::PersistedPlans,
@@ -146,6 +147,12 @@ impl Engine {
         ledger.extend(found.iter().cloned());
     }
 
+    /// Takes what was counted while rows were computed that this session reads.
+    pub(crate) fn count(&self, counted: Counted) {
+        self.shared.accumulators.add(counted.totals);
+        self.add_to_ledger(&counted.ledger);
+    }
+
     /// Where plans run.
     pub fn runner(&self) -> &Arc<dyn PlanRunner> {
         &self.shared.runner
@@ -271,15 +278,15 @@ fn deal_out(schema: &SchemaRef, batches: &[RecordBatch], partitions: usize) -> R
 
 /// What functions in plans share with the driver.
 impl Engine {
-    /// A sum, from 0, that named functions add to; hand it to them in their arguments.
+    /// A sum, from 0, that named functions add to; hand it to them in their arguments. Rows that an earlier process has
+    /// persisted add what they added then, if the accumulators of this name were made in the same order.
     pub fn accumulator<T: Accumulate>(&self, name: &str) -> Accumulator<T> {
-        self.shared.accumulators.reset(name);
-        Accumulator::named(name)
+        self.shared.accumulators.create(name)
     }
 
     /// What has been added so far. Sums reach the driver when a partition ends.
     pub fn accumulated<T: Accumulate>(&self, accumulator: &Accumulator<T>) -> T {
-        T::from_total(self.shared.accumulators.get(accumulator.name()))
+        self.shared.accumulators.get(accumulator)
     }
 
     /// Keeps `value` for all partitions; hand the handle to functions in their arguments.

@@ -12,6 +12,7 @@
 use crate::{
     Dataset, Ledger,
     error::Result,
+    functions::Accumulators,
     nodes::{ParquetFiles, UnaryExec, write_empty},
     partition_wise::is_partition_wise,
     partitions::Run,
@@ -82,8 +83,21 @@ impl Dataset {
     /// # Errors
     /// As [`Dataset::write_parquet`].
     pub async fn write_parquet_with(&self, location: &str, options: &WriteOptions) -> Result<WriteSummary> {
+        self.write_counted(location, options, None).await
+    }
+
+    /// As [`Dataset::write_parquet_with`]; with `sums`, the session learns nothing of what is counted.
+    ///
+    /// # Errors
+    /// As [`Dataset::write_parquet`].
+    pub(crate) async fn write_counted(
+        &self,
+        location: &str,
+        options: &WriteOptions,
+        sums: Option<&Arc<Accumulators>>,
+    ) -> Result<WriteSummary> {
         // The plan is checked before the target is touched.
-        let run = Run::of(self).await?;
+        let run = Run::of(self).await?.counted_apart(sums);
         let key = if options.take_over { self.write_key(&run, options).await? } else { None };
         let target = Target::open(self.engine(), location, options.overwrite, key).await?;
         match write_partitions(run, &target, options).await {

@@ -3,6 +3,7 @@
 use crate::{
     Dataset, Ledger, PlanRun,
     error::{Error, Result},
+    functions::Accumulators,
     persist::mend,
     runner::{LocalRunner, PlanRunner, runs_in_driver},
 };
@@ -31,13 +32,20 @@ pub(crate) type Ended<T> = (Vec<T>, Ledger);
 pub(crate) struct Run {
     plan: Arc<dyn ExecutionPlan>,
     dataset: Dataset,
+    /// Where functions add up, if not in the session; then what is for the ledger is the caller's alone, too.
+    apart: Option<Arc<Accumulators>>,
 }
 
 impl Run {
     pub(crate) async fn of(dataset: &Dataset) -> Result<Self> {
         mend(dataset.engine(), dataset.logical_plan()?).await?;
         let plan = dataset.to_frame()?.create_physical_plan().await?;
-        Ok(Self { plan, dataset: dataset.clone() })
+        Ok(Self { plan, dataset: dataset.clone(), apart: None })
+    }
+
+    /// What is counted goes to the caller instead of the session: sums to `sums`, the ledger as the answer.
+    pub(crate) fn counted_apart(self, sums: Option<&Arc<Accumulators>>) -> Self {
+        Self { apart: sums.cloned(), ..self }
     }
 
     /// The same with an operator on top.
@@ -45,7 +53,7 @@ impl Run {
         self,
         operator: impl FnOnce(Arc<dyn ExecutionPlan>) -> PlanResult<Arc<dyn ExecutionPlan>>,
     ) -> Result<Self> {
-        Ok(Self { plan: operator(self.plan)?, dataset: self.dataset })
+        Ok(Self { plan: operator(self.plan)?, ..self })
     }
 
     pub(crate) fn partitions(&self) -> usize {
@@ -74,7 +82,12 @@ impl Run {
         let engine = self.dataset.engine();
         let here = runs_in_driver(self.plan.as_ref());
         let runner: &dyn PlanRunner = if here { &LocalRunner } else { engine.runner().as_ref() };
-        Ok(runner.run(Arc::clone(&self.plan), engine.context().task_ctx()).await?)
+        let session = engine.context().task_ctx();
+        let context = self
+            .apart
+            .as_ref()
+            .map_or_else(|| Arc::clone(&session), |sums| sums.in_place_of_session(&session));
+        Ok(runner.run(Arc::clone(&self.plan), context).await?)
     }
 
     /// Runs `consume` on every partition, at most `at_once` side by side, and gives what they gave, in order.
@@ -102,7 +115,9 @@ impl Run {
             done[partition] = Some(outcome?);
         }
         let ledger = counts.gather().await?;
-        self.dataset.engine().add_to_ledger(&ledger);
+        if self.apart.is_none() {
+            self.dataset.engine().add_to_ledger(&ledger);
+        }
         Ok((done.into_iter().flatten().collect(), ledger))
     }
 

@@ -129,6 +129,7 @@ impl Kept {
         }
         let _alone = self.mending.lock().await;
         if !self.entry.holds(&self.place).await? {
+            // What is counted now was counted when the rows were computed first.
             self.entry.write(&self.dataset(engine), Some(&self.place)).await?;
         }
         Ok(())
@@ -163,11 +164,15 @@ impl Dataset {
         let identity = PlanIdentity::of(engine, &lineage).await?;
         let cache = cache_of(engine, &identity)?;
         let entry = CacheEntry::open(engine, &cache, &identity.key)?;
-        let place = match entry.find().await? {
-            Found::Whole(place) => place,
+        let (place, counted) = match entry.find().await? {
+            Found::Whole(place, counted) => (place, counted),
             Found::Damaged(place) => entry.write(self, Some(&place)).await?,
             Found::Nothing => entry.write(self, None).await?,
         };
+        // Once a session, whoever has computed the rows.
+        if engine.persisted().at(&place).is_none() {
+            engine.count(counted);
+        }
         let kept = engine.persisted().keep(Kept {
             identity,
             entry,

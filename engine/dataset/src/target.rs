@@ -9,7 +9,13 @@ use crate::{
 use datafusion::execution::object_store::ObjectStoreUrl;
 use futures::{StreamExt, TryStreamExt};
 use object_store::{ObjectStore, ObjectStoreExt, path::Path as ObjectPath};
-use std::{collections::BTreeSet, io, path::PathBuf, process, sync::Arc};
+use std::{
+    collections::BTreeSet,
+    io,
+    path::{Component, Path, PathBuf},
+    process,
+    sync::Arc,
+};
 use tokio::task::spawn_blocking;
 use url::{Position, Url};
 
@@ -46,7 +52,7 @@ impl Target {
             Some(url) => url.to_file_path().map_err(|()| unfit(&"not the URL of a local folder"))?,
             None => PathBuf::from(location),
         };
-        let target = std::path::absolute(&path).map_err(|e| unfit(&e))?;
+        let target = absolute(&path).map_err(|e| unfit(&e))?;
         target.file_name().ok_or_else(|| unfit(&"not a folder's name"))?;
         let unique = format!("{}-{}", process::id(), engine.next_number());
         let open = move || Staging::open(&target, overwrite, key.as_deref(), &unique);
@@ -148,6 +154,24 @@ impl Target {
     }
 }
 
+/// `path` from the root, without `..`, which no URL of a store has. As for the kernel, `link/..` is where the link leads
+/// to, and up from there.
+pub(crate) fn absolute(path: &Path) -> io::Result<PathBuf> {
+    let mut resolved = PathBuf::new();
+    for component in std::path::absolute(path)?.components() {
+        match component {
+            Component::ParentDir => {
+                if let Ok(real) = resolved.canonicalize() {
+                    resolved = real;
+                }
+                resolved.pop();
+            }
+            other => resolved.push(other),
+        }
+    }
+    Ok(resolved)
+}
+
 fn taken(location: &str) -> Error {
     Error::target(location, "there is something already: choose another place, or overwrite it")
 }
@@ -160,4 +184,24 @@ fn uuid(engine: &Engine) -> String {
 /// The store that a URL lies in: the URL without its path.
 fn store_of(url: &Url) -> Result<ObjectStoreUrl> {
     ObjectStoreUrl::parse(&url[..Position::BeforePath]).map_err(Error::from)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn parents_are_resolved_as_the_kernel_does() {
+        let folder = tempfile::tempdir().unwrap();
+        let root = folder.path().canonicalize().unwrap();
+        std::fs::create_dir_all(root.join("deep/inside")).unwrap();
+        std::os::unix::fs::symlink(root.join("deep/inside"), root.join("link")).unwrap();
+        let resolved = |text: &str| absolute(&root.join(text)).unwrap();
+        assert_eq!(resolved("deep/../new/rows"), root.join("new/rows"));
+        assert_eq!(resolved("link/../rows"), root.join("deep/rows"));
+        assert_eq!(resolved("new/../rows"), root.join("rows"));
+        assert_eq!(absolute(Path::new("/../../rows")).unwrap(), Path::new("/rows"));
+        assert_eq!(absolute(Path::new("rows")).unwrap(), std::path::absolute("rows").unwrap());
+    }
 }

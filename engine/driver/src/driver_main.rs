@@ -21,7 +21,7 @@ pub(crate) fn block_on(work: Work<'_>) -> ExitCode {
         .thread_stack_size(32 << 20)
         .build();
     let ended = match runtime {
-        Ok(runtime) => runtime.block_on(unless_stopped(work)),
+        Ok(runtime) => runtime.block_on(unless_stopped(work)).and_then(|()| crate::output::check()),
         Err(e) => Err(Error::input("threads", format!("the runtime cannot start: {e}"))),
     };
     match ended {

@@ -101,6 +101,9 @@ pub struct RunFlags {
     /// Run every statement, also those that have not changed.
     #[arg(long)]
     pub fresh: bool,
+    /// Keep the results of unchanged statements that another build of the program made, instead of running them again.
+    #[arg(long, conflicts_with = "fresh")]
+    pub keep_results: bool,
     /// Where it runs.
     #[command(flatten)]
     pub cluster: ClusterFlags,

@@ -17,6 +17,10 @@
 //! }
 //! ```
 
+// First, for its macro.
+#[macro_use]
+mod output;
+
 mod clock;
 mod codecs;
 pub mod command;

@@ -32,10 +32,10 @@ pub async fn print_rows(rows: &Dataset, shown: usize) -> Result<u64> {
         kept.push(short_lists(&batch).map_err(DataFusionError::from)?);
     }
     if !kept.is_empty() {
-        println!("{}", pretty_format_batches(&kept).map_err(DataFusionError::from)?);
+        say!("{}", pretty_format_batches(&kept).map_err(DataFusionError::from)?);
     }
     if total > shown {
-        println!("… more rows; `voxelflow sql` with --format csv, json or parquet gives all");
+        say!("… the first {shown} rows; `voxelflow sql` with --format csv, json or parquet gives all");
     }
     Ok(total.min(shown) as u64)
 }

@@ -403,6 +403,24 @@ impl Planner {
         diagnose(statement, &self.context.known_names(), error)
     }
 
+    /// Optimises what a statement would run, as every run does first: types that do not fit and constants that cannot be
+    /// computed are found without reading a row.
+    ///
+    /// # Errors
+    /// What is wrong, with its place.
+    pub fn check_plan(&self, statement: &Statement, planned: &Planned) -> Result<()> {
+        let plan = match planned {
+            Planned::CreateTable(table) => &table.plan,
+            Planned::Train(train) => &train.plan,
+            Planned::ExportMaps { source: MapsSource::Rows(rows), .. } => rows,
+            Planned::Query(plan) | Planned::Other(plan @ LogicalPlan::Copy(_)) => plan,
+            Planned::Other(LogicalPlan::Ddl(DdlStatement::CreateView(view))) => &view.input,
+            _ => return Ok(()),
+        };
+        let optimised = self.context.session.state().optimize(plan);
+        optimised.map(drop).map_err(|e| self.diagnose(statement, e))
+    }
+
     /// Makes later statements see what this one would make, without running it: a table without rows but
     /// with its columns, a model without weights. Settings, views and external tables (of which only
     /// headers are read) are made in earnest. For checking a file and for plans of what did not run.

@@ -17,6 +17,17 @@ pub fn device(name: &str) -> Result<Device> {
     }
 }
 
+/// Whether this machine has the cards that `name`, the `device` of a training, names.
+///
+/// # Errors
+/// A name that is no device's, a card that is not there or cannot be opened.
+pub fn check_device(name: &str) -> Result<()> {
+    match Placement::of(name)? {
+        Placement::Cpu => Ok(()),
+        Placement::Cards(ordinals) => Card::open_all(&ordinals).map(drop).map_err(card_failed),
+    }
+}
+
 /// Cards whose kernels are compiled.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WarmedUp {
@@ -79,6 +90,15 @@ mod tests {
             let e = warm_up(name).unwrap_err();
             assert!(e.is_input() && e.to_string().contains(said), "{e}");
             assert_eq!(e.option(), Some("--device"));
+        }
+    }
+
+    #[test]
+    fn devices_are_looked_for_before_anything_runs() {
+        check_device("cpu").unwrap();
+        for name in ["tpu", "cuda:97"] {
+            let e = check_device(name).unwrap_err();
+            assert!(e.is_input() && e.option() == Some("device"), "{e}");
         }
     }
 

@@ -20,7 +20,7 @@ pub mod parameters;
 mod trainer;
 mod visits;
 
-pub use device::{WarmedUp, device, warm_up};
+pub use device::{WarmedUp, check_device, device, warm_up};
 pub use models::dist_dca::{DistDca, DistDcaConfig, DistDcaEstimator, DistDcaKind};
 pub use models::histogram::HistogramKind;
 pub use objective::{Objective, Resident};

@@ -211,6 +211,19 @@ pub enum Error {
         /// The model.
         model: String,
     },
+    /// A training whose loss grew out of all bounds.
+    #[error(
+        "model `{model}` diverged: its loss rose from {before:.3} to {after:.3e}; take a smaller learning_rate or another \
+         optimizer"
+    )]
+    Diverged {
+        /// The model.
+        model: String,
+        /// Loss before the first step.
+        before: f64,
+        /// Loss at the end.
+        after: f64,
+    },
     /// A session, of an executor for example, that was made without stages.
     #[error("stage `{stage}` is not known where it is to be trained: run the same build everywhere")]
     NoStages {
@@ -275,6 +288,7 @@ impl Error {
             Self::Rank { failure, .. } => failure.cause == FailureCause::Input,
             Self::Storage { .. }
             | Self::Gang { .. }
+            | Self::Diverged { .. }
             | Self::NoLeader { .. }
             | Self::NoStages { .. }
             | Self::RankRow { .. } => false,

@@ -10,6 +10,7 @@
 //!                           5. model folder, whole or not at all; rows of history
 //! ```
 
+mod card_claim;
 mod collected;
 mod exec;
 mod explaining;

@@ -142,6 +142,18 @@ impl TrainSettings {
         }
         Ok(self.sync.validate(self.ranks)?)
     }
+
+    /// Settings that change nothing beside the others, by name, and why: who writes one of them means something else.
+    pub fn without_effect(&self) -> Vec<(&'static str, String)> {
+        let mut found = self.sync.without_effect();
+        if self.checkpoint_every == 0 && self.checkpoint_steps == 0 {
+            found.push((
+                "checkpoint_keep",
+                "there are no checkpoints; leave it out, or write checkpoint_every".into(),
+            ));
+        }
+        found
+    }
 }
 
 #[cfg(test)]
@@ -187,6 +199,9 @@ mod tests {
             let error = settings.validate().unwrap_err();
             assert!(error.to_string().contains(&format!("`{name}`")), "{error}");
         }
-        TrainSettings { checkpoint_steps: 5, ..good }.validate().unwrap();
+        TrainSettings { checkpoint_steps: 5, ..good.clone() }.validate().unwrap();
+        assert_eq!(good.without_effect().iter().filter(|(name, _)| *name == "checkpoint_keep").count(), 0);
+        let none = TrainSettings { checkpoint_every: 0, ..good };
+        assert!(none.without_effect().iter().any(|(name, _)| *name == "checkpoint_keep"));
     }
 }

@@ -18,6 +18,8 @@ pub use broadcast::Broadcast;
 pub use outcome::{BoxError, Outcome};
 pub use registry::{Function, Prepared, Registration, known, lookup, prepare};
 
+#[cfg(test)]
+pub(crate) use accumulator::Total;
 pub(crate) use accumulator::{Accumulators, Totals, publish_totals};
 pub(crate) use broadcast::{Broadcasts, CarriedBroadcasts};
 pub(crate) use context::FunctionContext;

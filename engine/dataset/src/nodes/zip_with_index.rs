@@ -196,17 +196,7 @@ async fn count_partitions(input: Arc<dyn ExecutionPlan>, context: Arc<TaskContex
     let partitions = input.output_partitioning().partition_count();
     let copy = reset_plan_states(input)?;
     // What functions add up must not be added twice: the counting pass adds to accumulators of its own.
-    let config = context.session_config().clone().with_extension(Arc::new(Accumulators::default()));
-    let context = Arc::new(TaskContext::new(
-        context.task_id(),
-        context.session_id(),
-        config,
-        context.scalar_functions().clone(),
-        context.higher_order_functions().clone(),
-        context.aggregate_functions().clone(),
-        context.window_functions().clone(),
-        context.runtime_env(),
-    ));
+    let context = Arc::new(Accumulators::default()).in_place_of_session(&context);
     let mut tasks = JoinSet::new();
     // All partitions are run: operators below may wait until each of their outputs is read.
     for partition in 0..partitions {

@@ -17,7 +17,9 @@ use std::{
         atomic::{AtomicUsize, Ordering},
     },
 };
-use voxelflow_dataset::{Dataset, Engine, EngineConfig, NoStages, WriteOptions, function, session_context};
+use voxelflow_dataset::{
+    Accumulator, Dataset, Engine, EngineConfig, NoStages, WriteOptions, function, session_context,
+};
 
 /// A session of its own, that works in `folder` and keeps rows in `cache`.
 fn session(folder: &Path, cache: Option<&str>) -> Engine {
@@ -334,4 +336,47 @@ async fn values_written_in_a_query_are_all_part_of_the_plan() {
         assert_eq!(integers(&kept, "n").await.last(), Some(&last));
     }
     assert_eq!(entries(&bench.engine.work_dir().join("cache")).len(), 2);
+}
+
+#[tokio::test]
+async fn what_was_counted_in_persisted_rows_is_known_to_later_sessions_once() {
+    let bench = Bench::new();
+    let files = numbers_in_files(&bench).await;
+    for session_number in 0..2 {
+        let engine = session(bench.folder.path(), None);
+        let (seen, other) = (engine.accumulator::<i64>("rows"), engine.accumulator::<f64>("rows"));
+        let count = function!(|batch, sums: (Accumulator<i64>, Accumulator<f64>)| {
+            sums.0.add(batch.num_rows() as i64);
+            sums.1.add(0.5 * batch.num_rows() as f64);
+            batch
+        });
+        let rows = engine.read_parquet(&files).await.unwrap();
+        let rows = rows.map_partitions(count, (seen.clone(), other.clone()));
+        let kept = rows.persist().await.unwrap();
+        rows.persist().await.unwrap();
+        let sums = || (engine.accumulated(&seen), engine.accumulated(&other));
+        assert_eq!(sums(), (100, 50.0), "session {session_number}");
+
+        // Rows that are lost are computed again, and counted no more.
+        fs::remove_file(&parts(&bench.folder.path().join("work/cache"))[0]).unwrap();
+        assert_eq!(integers(&kept, "n").await.len(), 100);
+        assert_eq!(sums(), (100, 50.0), "session {session_number}, after a loss");
+    }
+}
+
+#[tokio::test]
+async fn two_accumulators_of_one_name_are_two_sums() {
+    let bench = Bench::new();
+    let add = || {
+        function!(|batch, sum: Accumulator<i64>| {
+            sum.add(batch.num_rows() as i64);
+        })
+    };
+    let first = bench.engine.accumulator::<i64>("rows");
+    bench.numbers(4).foreach_partition(add(), first.clone()).await.unwrap();
+    let second = bench.engine.accumulator::<i64>("rows");
+    assert_eq!((first.name(), second.name()), ("rows", "rows"));
+    assert_eq!((bench.engine.accumulated(&first), bench.engine.accumulated(&second)), (100, 0));
+    bench.numbers(2).foreach_partition(add(), second.clone()).await.unwrap();
+    assert_eq!((bench.engine.accumulated(&first), bench.engine.accumulated(&second)), (100, 100));
 }

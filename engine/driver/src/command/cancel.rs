@@ -6,8 +6,8 @@ use crate::{Result, flags::JobFlags};
 pub(super) async fn cancel(flags: JobFlags, json: bool) -> Result<()> {
     client(&flags.control)?.cancel(&flags.job).await.map_err(voxelflow_cluster::Error::from)?;
     match json {
-        true => println!("{}", serde_json::json!({ "job": flags.job, "state": "cancelled" })),
-        false => println!("job {} is cancelled", flags.job),
+        true => say!("{}", serde_json::json!({ "job": flags.job, "state": "cancelled" })),
+        false => say!("job {} is cancelled", flags.job),
     }
     Ok(())
 }

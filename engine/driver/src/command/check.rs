@@ -3,19 +3,19 @@
 use crate::{
     Result, Session,
     flags::FileFlags,
-    pipeline::{self, PipelineFile},
+    pipeline::{self, PipelineFile, Place},
 };
 
 pub(super) async fn check(flags: FileFlags) -> Result<()> {
     let variables = flags.set.iter().cloned().collect();
     let file = PipelineFile::read(&flags.file, &variables)?;
     let session = Session::builder().out(&flags.out).build()?;
-    let checked = pipeline::check(&file, &session, &flags.out).await?;
+    let checked = pipeline::check(&file, &session, &flags.out, Place::Elsewhere).await?;
     let all = file.statements.len();
     let rest = match all - checked {
         0 => String::new(),
         n => format!("; {n} more can only be checked once what they read has been written"),
     };
-    println!("{}: {checked} of {all} statements checked, no faults{rest}", file.name);
+    say!("{}: {checked} of {all} statements checked, no faults{rest}", file.name);
     Ok(())
 }

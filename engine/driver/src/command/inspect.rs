@@ -29,7 +29,7 @@ pub(super) async fn inspect(flags: InspectFlags) -> Result<()> {
         false if name.ends_with(".parquet") => parquet(path).await,
         false => match inspect_file(&path.to_string_lossy())? {
             Some(lines) => {
-                lines.iter().for_each(|(word, said)| println!("{word:<12}{said}"));
+                lines.iter().for_each(|(word, said)| say!("{word:<12}{said}"));
                 Ok(())
             }
             None => image(path),
@@ -44,7 +44,7 @@ fn is_remote(path: &Path) -> bool {
 fn image(path: &Path) -> Result<()> {
     let mut reader = NiftiReader::open_with(path, &ReadOptions::default())?;
     // Faults of the header are its last lines.
-    println!("{}", reader.header());
+    say!("{}", reader.header());
     let t_r = reader.header().t_r();
     // Only reading to the end shows that nothing is cut off and that the checksum holds.
     let mut volume = Vec::new();
@@ -59,9 +59,9 @@ fn image(path: &Path) -> Result<()> {
             }
         }
     }
-    println!("values      {low} to {high}, {not_finite} not finite; read to the end, nothing missing");
+    say!("values      {low} to {high}, {not_finite} not finite; read to the end, nothing missing");
     if let Err(fault) = t_r {
-        println!("fault       {fault}");
+        say!("fault       {fault}");
     }
     Ok(())
 }
@@ -70,9 +70,9 @@ async fn parquet(path: &Path) -> Result<()> {
     let session = Session::builder().build()?;
     let table = session.read_parquet(&path.to_string_lossy()).await?;
     let schema = table.schema()?;
-    println!("rows        {}", table.count().await?);
+    say!("rows        {}", table.count().await?);
     for field in schema.fields() {
-        println!(
+        say!(
             "column      {} {}{}",
             field.name(),
             field.data_type(),
@@ -82,32 +82,32 @@ async fn parquet(path: &Path) -> Result<()> {
     match Provenance::of(&schema) {
         Ok(Some(Provenance::Grid(grid))) => print_grid(&grid),
         Ok(Some(Provenance::Origin(origin))) => print_origin(&origin),
-        _ => println!("grid        none: no maps can be written from this table"),
+        _ => say!("grid        none: no maps can be written from this table"),
     }
     Ok(())
 }
 
 fn print_origin(origin: &SeriesOrigin) {
-    println!("series      from {}", origin.source);
+    say!("series      from {}", origin.source);
     for structure in &origin.structures {
-        println!("structure   {}: {}", structure.name.as_deref().unwrap_or("not said"), structure.rows);
+        say!("structure   {}: {}", structure.name.as_deref().unwrap_or("not said"), structure.rows);
     }
     match origin.t_r {
-        Some(t_r) => println!("t_r         {t_r} s"),
-        None => println!("t_r         not known"),
+        Some(t_r) => say!("t_r         {t_r} s"),
+        None => say!("t_r         not known"),
     }
-    origin.history.iter().for_each(|step| println!("done        {step}"));
+    origin.history.iter().for_each(|step| say!("done        {step}"));
 }
 
 fn print_grid(grid: &Grid) {
     let [i, j, k] = grid.shape;
-    println!("grid        {i}x{j}x{k}, from {}", grid.source);
-    println!("affine      {:?}", grid.affine);
+    say!("grid        {i}x{j}x{k}, from {}", grid.source);
+    say!("affine      {:?}", grid.affine);
     match grid.t_r {
-        Some(t_r) => println!("t_r         {t_r} s"),
-        None => println!("t_r         not known"),
+        Some(t_r) => say!("t_r         {t_r} s"),
+        None => say!("t_r         not known"),
     }
-    grid.history.iter().for_each(|step| println!("done        {step}"));
+    grid.history.iter().for_each(|step| say!("done        {step}"));
 }
 
 /// What a folder of runs holds; nothing when it is none.
@@ -123,7 +123,7 @@ async fn of_runs(path: &Path, raw: Option<&Path>) -> Result<Option<FolderReport>
 /// # Errors
 /// A folder of which nothing can be used.
 fn print_runs(path: &Path, report: &FolderReport) -> Result<()> {
-    println!("kind        {}", report.kind);
+    say!("kind        {}", report.kind);
     let mut lines: Vec<[String; 8]> =
         vec![["run", "variant", "size", "volumes", "t_r", "mask", "confounds", "events"].map(str::to_owned)];
     lines.extend(report.runs.iter().map(line));
@@ -134,11 +134,11 @@ fn print_runs(path: &Path, report: &FolderReport) -> Result<()> {
     for line in &lines {
         let cells: Vec<String> =
             line.iter().zip(widths).map(|(cell, width)| format!("{cell:<width$}")).collect();
-        println!("{}", cells.join("  ").trim_end());
+        say!("{}", cells.join("  ").trim_end());
     }
-    report.problems.iter().for_each(|problem| println!("fault       {problem}"));
+    report.problems.iter().for_each(|problem| say!("fault       {problem}"));
     let usable = report.runs.iter().filter(|run| run.usable).count();
-    println!("runs        {usable} can be read STORED AS {}, {} faults", report.kind, report.problems.len());
+    say!("runs        {usable} can be read STORED AS {}, {} faults", report.kind, report.problems.len());
     if usable == 0 {
         return Err(Error::input(
             path.display(),
@@ -177,16 +177,13 @@ fn model(path: &Path) -> Result<()> {
         return Err(Error::input(path.display(), reason));
     };
     let model = kind.load(path)?;
-    println!("stage       {stage}");
-    println!("parameters  {}", model.parameters());
+    say!("stage       {stage}");
+    say!("parameters  {}", model.parameters());
     for function in model.functions() {
-        println!(
-            "function    {}: {} to {} values",
-            function.name, function.input_length, function.output_length
-        );
+        say!("function    {}: {} to {} values", function.name, function.input_length, function.output_length);
     }
     for (name, value) in model.config() {
-        println!("option      {name} = {value}");
+        say!("option      {name} = {value}");
     }
     Ok(())
 }

@@ -19,11 +19,11 @@ pub(super) async fn jobs(flags: JobsFlags, json: bool) -> Result<()> {
 
 fn print<T: serde::Serialize>(rows: &[T], json: bool, text: impl Fn(&[T]) -> String) -> Result<()> {
     if !json {
-        print!("{}", text(rows));
+        crate::output::say(format_args!("{}", text(rows)));
         return Ok(());
     }
     for row in rows {
-        println!("{}", serde_json::json!(row));
+        say!("{}", serde_json::json!(row));
     }
     Ok(())
 }

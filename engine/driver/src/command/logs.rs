@@ -14,8 +14,8 @@ pub(super) async fn logs(flags: LogsFlags, json: bool) -> Result<()> {
         let page = client.logs(&flags.job, from, most).await.map_err(voxelflow_cluster::Error::from)?;
         for line in &page.lines {
             match json {
-                true => println!("{}", serde_json::json!(line)),
-                false => println!("{line}"),
+                true => say!("{}", serde_json::json!(line)),
+                false => say!("{line}"),
             }
         }
         if !flags.follow || page.ended {

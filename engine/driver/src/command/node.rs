@@ -44,7 +44,7 @@ pub(super) async fn node(flags: NodeFlags) -> Result<()> {
     let failed = |e| Error::io(Path::new("signals"), e);
     let mut terminated = signal(SignalKind::terminate()).map_err(failed)?;
     let agent = Agent::start(config).map_err(voxelflow_cluster::Error::from)?;
-    println!("agent ready at {}: {capacity}", agent.address());
+    say!("agent ready at {}: {capacity}", agent.address());
     tokio::select! {
         _ = terminated.recv() => {}
         ended = tokio::signal::ctrl_c() => ended.map_err(failed)?,

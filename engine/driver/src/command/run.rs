@@ -6,6 +6,7 @@ use crate::{
     pipeline::{self, PipelineFile, RunOptions, summary_table},
     progress::ProgressStyleKind,
 };
+use voxelflow_dataset::build_id;
 
 pub(super) async fn run(flags: RunFlags, json: bool) -> Result<()> {
     let variables = flags.file.set.iter().cloned().collect();
@@ -13,6 +14,7 @@ pub(super) async fn run(flags: RunFlags, json: bool) -> Result<()> {
     let options = RunOptions {
         out: flags.file.out,
         fresh: flags.fresh,
+        keep_results: flags.keep_results,
         progress: ProgressStyleKind::detect(json),
         memory_limit: flags.file.memory.bytes(),
         cluster: flags.cluster,
@@ -20,7 +22,7 @@ pub(super) async fn run(flags: RunFlags, json: bool) -> Result<()> {
     let outcomes = pipeline::run(&file, &options).await?;
     if json {
         for outcome in &outcomes {
-            println!(
+            say!(
                 "{}",
                 serde_json::json!({
                     "statement": outcome.title,
@@ -31,7 +33,11 @@ pub(super) async fn run(flags: RunFlags, json: bool) -> Result<()> {
         }
         return Ok(());
     }
-    println!("{}", summary_table(&outcomes)?);
-    println!("everything lies in {}", options.out.display());
+    say!("{}", summary_table(&outcomes)?);
+    let other = outcomes.iter().any(|outcome| outcome.note.other_build().is_some());
+    if other {
+        say!("this is build {}; --keep-results keeps what other builds have made", &build_id()?[..12]);
+    }
+    say!("everything lies in {}", options.out.display());
     Ok(())
 }

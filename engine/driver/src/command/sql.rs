@@ -4,6 +4,7 @@ use crate::{
     Error, Result, Session,
     flags::{RowFormat, SqlFlags},
     model_store::is_remote,
+    output::{Output, is_closed},
     pipeline::{is_parquet_folder, ledger},
     rows::print_rows,
 };
@@ -13,6 +14,9 @@ use futures::StreamExt;
 use std::io::{BufWriter, Write};
 use voxelflow_dataset::{Dataset, WriteOptions, WriteSummary};
 use voxelflow_storage::Purpose;
+
+/// Rows of a table on the terminal: they are held, to find how wide its columns are.
+const ROWS_SHOWN: usize = 1000;
 
 pub(super) async fn sql(flags: SqlFlags) -> Result<()> {
     if let (RowFormat::Csv | RowFormat::Json, Some(path)) = (flags.format, &flags.output)
@@ -40,7 +44,7 @@ pub(super) async fn sql(flags: SqlFlags) -> Result<()> {
         return told(&source.write_parquet_with(&copy.output_url, &options).await?);
     }
     match (flags.format, &flags.output) {
-        (RowFormat::Table, None) => print_rows(&rows, usize::MAX).await.map(drop),
+        (RowFormat::Table, None) => print_rows(&rows, ROWS_SHOWN).await.map(drop),
         (RowFormat::Parquet, Some(path)) => {
             let location = path.to_string_lossy();
             told(&rows.write_parquet_with(&location, &WriteOptions::default()).await?)
@@ -76,7 +80,7 @@ pub(super) async fn sql(flags: SqlFlags) -> Result<()> {
 /// Says what was written.
 fn told(written: &WriteSummary) -> Result<()> {
     let WriteSummary { rows, files, bytes, location, .. } = written;
-    println!("{rows} rows in {files} files, {bytes} bytes: {location}");
+    say!("{rows} rows in {files} files, {bytes} bytes: {location}");
     Ok(())
 }
 
@@ -105,7 +109,7 @@ async fn check_stores(session: &Session, flags: &SqlFlags) -> Result<()> {
 }
 
 fn out() -> impl Write {
-    BufWriter::new(std::io::stdout())
+    BufWriter::new(Output)
 }
 
 fn create(path: &std::path::Path) -> Result<impl Write> {
@@ -121,6 +125,9 @@ async fn stream<W>(
     let mut batches = rows.stream().await?;
     while let Some(batch) = batches.next().await {
         write(&mut writer, &batch?).map_err(DataFusionError::from)?;
+        if is_closed() {
+            return Ok(());
+        }
     }
     Ok(finish(writer).map_err(DataFusionError::from)?)
 }

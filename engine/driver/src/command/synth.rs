@@ -25,11 +25,11 @@ fn synth_hcp(flags: HcpFlags, json: bool) -> Result<()> {
     };
     let summary = write_hcp(&settings, &flags.out, &mut progress("synth hcp", "series"))?;
     if json {
-        println!("{}", serde_json::json!(summary));
+        say!("{}", serde_json::json!(summary));
     } else {
-        println!("hcp {} with seed {}, content {}", summary.version, settings.seed, summary.content);
+        say!("hcp {} with seed {}, content {}", summary.version, settings.seed, summary.content);
         for file in &summary.files {
-            println!("  {} {} rows, {}", file.path, file.rows, indicatif::HumanBytes(file.bytes));
+            say!("  {} {} rows, {}", file.path, file.rows, indicatif::HumanBytes(file.bytes));
         }
     }
     Ok(())
@@ -40,9 +40,9 @@ fn synth_bold(flags: BoldFlags, json: bool) -> Result<()> {
     let settings = BoldSynth { shape, volumes, t_r, seed, snr };
     write_bold(&settings, &out, &mut progress("synth bold", "volumes"))?;
     if json {
-        println!("{}", serde_json::json!({ "file": out, "settings": settings }));
+        say!("{}", serde_json::json!({ "file": out, "settings": settings }));
     } else {
-        println!("{}: {shape:?} voxels, {volumes} volumes, seed {seed}", out.display());
+        say!("{}: {shape:?} voxels, {volumes} volumes, seed {seed}", out.display());
     }
     Ok(())
 }

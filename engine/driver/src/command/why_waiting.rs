@@ -8,8 +8,8 @@ pub(super) async fn why_waiting(flags: JobFlags, json: bool) -> Result<()> {
     let waits = client(&flags.control)?.why_waiting(&flags.job).await;
     let waits = waits.map_err(voxelflow_cluster::Error::from)?;
     match json {
-        true => println!("{}", serde_json::json!({ "job": flags.job, "waits": waits })),
-        false => print!("{}", text(&flags.job, &waits)),
+        true => say!("{}", serde_json::json!({ "job": flags.job, "waits": waits })),
+        false => crate::output::say(format_args!("{}", text(&flags.job, &waits))),
     }
     Ok(())
 }

@@ -5,6 +5,7 @@ use super::{PipelineFile, ledger, unwritten::Unwritten};
 use crate::{Error, Result, Session};
 use datafusion::logical_expr::{DdlStatement, LogicalPlan};
 use std::path::Path;
+use voxelflow_nn::check_device;
 use voxelflow_pipeline::{MapsSource, Planned, Planner, Statement};
 use voxelflow_storage::Purpose;
 use voxelflow_tables::check_export;
@@ -24,6 +25,15 @@ impl From<Refusal> for Error {
     }
 }
 
+/// Where a file will run, as far as it is known when it is checked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// In this process: what the file needs must be on this machine.
+    Here,
+    /// On a cluster, or anywhere.
+    Elsewhere,
+}
+
 /// Plans every statement against what the ones before it would make. Headers of images are read, no data.
 ///
 /// Gives the number of statements checked. A table over a folder that `COPY` fills is checked as its rows; a file that
@@ -31,7 +41,12 @@ impl From<Refusal> for Error {
 ///
 /// # Errors
 /// The first statement that is wrong.
-pub async fn check(file: &PipelineFile, session: &Session, out: &Path) -> Result<usize, Refusal> {
+pub async fn check(
+    file: &PipelineFile,
+    session: &Session,
+    out: &Path,
+    place: Place,
+) -> Result<usize, Refusal> {
     let wrong = |statement: String| move |error| Refusal { statement, error };
     let context = session.context().clone();
     let planner = Planner::try_new(context, session.planner().clone(), out.join("models"));
@@ -42,7 +57,8 @@ pub async fn check(file: &PipelineFile, session: &Session, out: &Path) -> Result
         if unwritten.is_read_by(statement) {
             return Ok(number);
         }
-        let goes_on = check_statement(file, session, out, (&mut planner, &mut unwritten), statement).await;
+        let goes_on =
+            check_statement(file, session, (out, place), (&mut planner, &mut unwritten), statement).await;
         if !goes_on.map_err(wrong(ledger::name_of(statement)))? {
             return Ok(number + 1);
         }
@@ -54,7 +70,7 @@ pub async fn check(file: &PipelineFile, session: &Session, out: &Path) -> Result
 async fn check_statement(
     file: &PipelineFile,
     session: &Session,
-    out: &Path,
+    (out, place): (&Path, Place),
     (planner, unwritten): (&mut Planner, &mut Unwritten),
     statement: &Statement,
 ) -> Result<bool> {
@@ -64,10 +80,17 @@ async fn check_statement(
         checked.map_err(|e| in_statement(file, statement, e))?;
     }
     let planned = unwritten.table_over(planner.plan(statement).await?);
-    if let Planned::ExportMaps { source: MapsSource::Rows(rows), target } = &planned {
+    if let Planned::ExportMaps { source, target } = &planned {
+        let rows = rows_of_maps(source, target).map_err(|e| in_statement(file, statement, e))?;
         let target = out.join(target);
         let checked = check_export(rows.schema().as_arrow(), &target.to_string_lossy());
         checked.map_err(|e| in_statement(file, statement, e.into()))?;
+    }
+    planner.check_plan(statement, &planned)?;
+    if let (Place::Here, Planned::Train(train)) = (place, &planned)
+        && let Some(device) = train.request.settings.get("device").and_then(|device| device.as_str())
+    {
+        check_device(device).map_err(|e| in_statement(file, statement, e.into()))?;
     }
     check_locations(session, &planned).await.map_err(|e| in_statement(file, statement, e))?;
     if !unwritten.note(&planned) {
@@ -95,6 +118,18 @@ async fn check_locations(session: &Session, planned: &Planned) -> Result<()> {
             session.check_location(&copy.output_url, Purpose::Write).await
         }
         _ => Ok(()),
+    }
+}
+
+/// The rows that maps are drawn of.
+pub(super) fn rows_of_maps<'a>(source: &'a MapsSource, target: &str) -> Result<&'a LogicalPlan> {
+    match source {
+        MapsSource::Rows(rows) => Ok(rows),
+        MapsSource::Model { .. } => {
+            let reason = "a model of this stage has no maps of its own; write EXPORT MAPS FROM (SELECT …), for example \
+                          of its encode or of pearson_r(series, reconstruct(…))";
+            Err(Error::input(target, reason))
+        }
     }
 }
 

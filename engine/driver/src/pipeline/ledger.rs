@@ -180,7 +180,7 @@ mod tests {
         write(&out, "table a", &ledger("3")).unwrap().unwrap();
         write(&out, "table b", &Ledger::default()).unwrap();
         assert_eq!(reasons(&out).await, ["table a 3", "table-a 2"]);
-        let mut record = RunRecord::new();
+        let mut record = RunRecord::default();
         record.statements.insert("table a".into(), StatementRecord::default());
         forget_others(&out, &record).unwrap();
         assert_eq!(reasons(&out).await, ["table a 3"]);

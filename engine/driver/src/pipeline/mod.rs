@@ -18,7 +18,7 @@ mod run_record;
 mod summary;
 mod unwritten;
 
-pub use check::check;
+pub use check::{Place, check};
 pub use file::PipelineFile;
 pub use plan_text::plan_text;
 pub use run::{RunOptions, run};

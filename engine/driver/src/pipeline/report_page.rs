@@ -1,6 +1,6 @@
 //! Gathers what a run left behind into a [`Report`]: statements, tables, models with examples, maps.
 
-use super::{OutcomeNote, report_ledger, run::Runner};
+use super::{report_ledger, run::Runner};
 use crate::{Error, Result, clock};
 use arrow::{
     array::{Array, AsArray, RecordBatch},
@@ -36,9 +36,9 @@ pub(super) async fn build(run: &Runner<'_>) -> Result<Report> {
     report.pipeline_text = Some(run.file.text.clone());
     for outcome in &run.outcomes {
         let (title, record) = (&outcome.title, &outcome.record);
-        report.statements.push(match outcome.note {
-            OutcomeNote::Ran => StatementRow::ran(title, record.seconds, record.rows),
-            OutcomeNote::Unchanged => StatementRow::unchanged(title, record.rows),
+        report.statements.push(match outcome.note.ran() {
+            true => StatementRow::ran(title, record.seconds, record.rows),
+            false => StatementRow::unchanged(title, record.rows),
         });
         let files = record.files.iter();
         report.files.extend(files.map(|f| FileRow {

@@ -2,7 +2,7 @@
 
 use super::{
     FileRecord, Outcome, OutcomeNote, PipelineFile, RunRecord, StatementRecord,
-    check::{Refusal, check, in_statement},
+    check::{Place, Refusal, check, in_statement, rows_of_maps},
     file_identity::file_identity,
     ledger, report_page,
     unwritten::is_parquet_folder,
@@ -15,7 +15,7 @@ use crate::{
 };
 use datafusion::{
     common::TableReference,
-    logical_expr::{DdlStatement, LogicalPlan, dml::CopyTo},
+    logical_expr::{DdlStatement, LogicalPlan, Statement as PlanStatement, dml::CopyTo},
     prelude::ParquetReadOptions,
 };
 use std::{
@@ -24,7 +24,7 @@ use std::{
     sync::Arc,
     time::Instant,
 };
-use voxelflow_dataset::{Ledger, MODEL_TABLE, TrainingHistory, WriteOptions, remove_left_behind};
+use voxelflow_dataset::{Ledger, MODEL_TABLE, TrainingHistory, WriteOptions, build_id, remove_left_behind};
 use voxelflow_operators::TrainObserver;
 use voxelflow_pipeline::{
     LEDGER, MapsSource, Planned, PlannedTable, PlannedTrain, Planner, Statement, explain_batch, statement_key,
@@ -41,6 +41,8 @@ pub struct RunOptions {
     pub out: PathBuf,
     /// Run unchanged statements too.
     pub fresh: bool,
+    /// Keep the results of unchanged statements that another build of the program made.
+    pub keep_results: bool,
     /// Where progress goes.
     pub progress: ProgressStyleKind,
     /// Memory of the session in bytes.
@@ -55,7 +57,8 @@ pub struct RunOptions {
 /// The first statement that is wrong (before anything has run) or that fails.
 pub async fn run(file: &PipelineFile, options: &RunOptions) -> Result<Vec<Outcome>> {
     let session = || Session::builder().out(&options.out).memory_limit(options.memory_limit);
-    if let Err(refusal) = check(file, &session().build()?, &options.out).await {
+    let place = if options.cluster.cluster.is_some() { Place::Elsewhere } else { Place::Here };
+    if let Err(refusal) = check(file, &session().build()?, &options.out, place).await {
         // The refusal is what to tell; a folder that cannot be written hides behind it.
         if let Err(e) = note_refusal(&options.out, &refusal) {
             log::warn!("{e}: the ledger does not have what was refused");
@@ -101,8 +104,12 @@ pub(super) struct Runner<'a> {
     planner: Planner,
     pub(super) options: &'a RunOptions,
     pub(super) record: RunRecord,
-    /// Identity of each table and model made so far.
+    /// The build of this program.
+    build: &'static str,
+    /// Identity of each table, view and model made so far.
     keys: BTreeMap<String, String>,
+    /// The settings that the file has changed so far.
+    settings: BTreeMap<String, String>,
     /// Models trained in this file, in order: name and plan.
     pub(super) trained: Vec<PlannedTrain>,
     pub(super) outcomes: Vec<Outcome>,
@@ -118,7 +125,7 @@ impl<'a> Runner<'a> {
             session.planner().clone(),
             options.out.join("models"),
         )?;
-        let record = if options.fresh { RunRecord::new() } else { RunRecord::read(&options.out) };
+        let record = if options.fresh { RunRecord::default() } else { RunRecord::read(&options.out) };
         ledger::forget_others(&options.out, &record)?;
         ledger::register(session.context(), &[])?;
         Ok(Self {
@@ -127,7 +134,9 @@ impl<'a> Runner<'a> {
             planner,
             options,
             record,
+            build: build_id()?,
             keys: BTreeMap::new(),
+            settings: BTreeMap::new(),
             trained: Vec::new(),
             outcomes: Vec::new(),
         })
@@ -186,11 +195,12 @@ impl<'a> Runner<'a> {
                 self.copy(&copy, &key).await?
             }
             Planned::Set { plan, .. } | Planned::Other(plan) => {
+                self.take_note(&plan, &key);
                 let (note, record) = self.execute(plan).await?;
                 (note, self.tell(&ledger::name_of(statement), record, &self.session.take_ledger())?)
             }
         };
-        if note == OutcomeNote::Ran {
+        if note.ran() {
             record.seconds = started.elapsed().as_secs_f64();
         }
         Ok(Outcome { title: statement.title(), note, record })
@@ -224,8 +234,32 @@ impl<'a> Runner<'a> {
                 identities.insert(format!("file {text}"), file_identity(text, &stores).await);
             }
         }
-        identities.insert("voxelflow".into(), env!("CARGO_PKG_VERSION").into());
+        let settings = self.settings.iter().map(|(name, value)| (format!("setting {name}"), value.clone()));
+        identities.extend(settings);
         Ok(statement_key(statement, &identities))
+    }
+
+    /// Later statements read what `plan`, of the statement with this key, makes known to the session: a view is what its
+    /// text says of what lies behind it.
+    fn take_note(&mut self, plan: &LogicalPlan, key: &str) {
+        match plan {
+            LogicalPlan::Ddl(DdlStatement::CreateView(view)) => {
+                self.keys.insert(view.name.to_string(), key.to_owned());
+            }
+            LogicalPlan::Ddl(DdlStatement::DropView(dropped)) => {
+                drop(self.keys.remove(&dropped.name.to_string()))
+            }
+            LogicalPlan::Ddl(DdlStatement::DropTable(dropped)) => {
+                drop(self.keys.remove(&dropped.name.to_string()))
+            }
+            LogicalPlan::Statement(PlanStatement::SetVariable(set)) => {
+                self.settings.insert(set.variable.clone(), set.value.clone());
+            }
+            LogicalPlan::Statement(PlanStatement::ResetVariable(reset)) => {
+                self.settings.remove(&reset.variable);
+            }
+            _ => {}
+        }
     }
 
     /// The ledger changes when a statement before does.
@@ -256,15 +290,31 @@ impl<'a> Runner<'a> {
 
     /// Remembers a statement that ran, with what it had for the ledger.
     fn remember(&mut self, target: String, record: StatementRecord, found: &Ledger) -> Result<Done> {
-        let record = self.tell(&target, record, found)?;
+        let replaced = self
+            .record
+            .statements
+            .get(&target)
+            .filter(|old| old.key == record.key && old.build != self.build);
+        let note = match replaced {
+            Some(old) => OutcomeNote::RanAgain { build: build_name(&old.build) },
+            None => OutcomeNote::Ran,
+        };
+        let record = StatementRecord { build: self.build.to_owned(), ..self.tell(&target, record, found)? };
         self.record.statements.insert(target, record.clone());
         self.record.write(&self.options.out)?;
-        Ok((OutcomeNote::Ran, record))
+        Ok((note, record))
     }
 
+    /// The last run of `target`, if it was of these inputs. What another build has made is made again, for that build may
+    /// have been wrong, unless the user keeps it.
     fn unchanged(&self, target: &str, key: &str) -> Option<Done> {
         let record = self.record.unchanged(target, key, &self.options.out)?;
-        Some((OutcomeNote::Unchanged, record.clone()))
+        let note = match (record.build == self.build, self.options.keep_results) {
+            (true, _) => OutcomeNote::Unchanged,
+            (false, true) => OutcomeNote::Kept { build: build_name(&record.build) },
+            (false, false) => return None,
+        };
+        Some((note, record.clone()))
     }
 
     async fn create_table(&mut self, table: &PlannedTable, key: &str) -> Result<Done> {
@@ -349,7 +399,7 @@ impl<'a> Runner<'a> {
             }
         };
         if let Some(location) = &train.publish
-            && (done.0 == OutcomeNote::Ran || !self.session.is_published(&folder, location).await?)
+            && (done.0.ran() || !self.session.is_published(&folder, location).await?)
         {
             self.session.publish_folder(&folder, location).await?;
         }
@@ -374,12 +424,7 @@ impl<'a> Runner<'a> {
     }
 
     async fn export(&mut self, source: MapsSource, target: &str, key: &str) -> Result<Done> {
-        let MapsSource::Rows(plan) = source else {
-            let reason = "a model of this stage has no maps of its own; write EXPORT MAPS FROM (SELECT …), for example \
-                          of its encode or of pearson_r(series, reconstruct(…))";
-            return Err(Error::input(target, reason));
-        };
-        let rows = self.session.dataset(plan);
+        let rows = self.session.dataset(rows_of_maps(&source, target)?.clone());
         let path = self.options.out.join(target);
         let plan = check_export(rows.schema()?.as_ref(), &path.to_string_lossy())?;
         // Several statements may share a pattern such as maps/{column}.nii.gz; their columns tell them apart.
@@ -400,8 +445,7 @@ impl<'a> Runner<'a> {
         let file = self.options.out.join(path);
         let target = format!("report {path}");
         // The page shows what ran before it: it is as new as the newest of that.
-        let all_unchanged =
-            self.outcomes.iter().all(|o| o.note == OutcomeNote::Unchanged || o.record.key.is_empty());
+        let all_unchanged = self.outcomes.iter().all(|o| !o.note.ran() || o.record.key.is_empty());
         if let Some(done) = self.unchanged(&target, key).filter(|_| all_unchanged) {
             return Ok(done);
         }
@@ -411,6 +455,11 @@ impl<'a> Runner<'a> {
         // What it has read to show it is not left out by it.
         self.remember(target, record, &Ledger::default())
     }
+}
+
+/// A build as people see it: the first digits of its hash.
+fn build_name(build: &str) -> String {
+    build.get(..12).unwrap_or(build).to_owned()
 }
 
 fn model_target(name: &str) -> String {

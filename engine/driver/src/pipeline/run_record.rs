@@ -13,8 +13,6 @@ const FILE: &str = "voxelflow.json";
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct RunRecord {
-    /// Version of the program that wrote it.
-    pub version: String,
     /// The last run of each statement.
     pub statements: BTreeMap<String, StatementRecord>,
 }
@@ -23,8 +21,10 @@ pub struct RunRecord {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct StatementRecord {
-    /// Identity of its text and of what it read.
+    /// Identity of its text, of what it read and of the settings in force.
     pub key: String,
+    /// The build of the program that ran it: the BLAKE3 hash of its executable.
+    pub build: String,
     /// Rows that it made.
     pub rows: Option<u64>,
     /// Partitions (images of a table, for example) that an earlier run had finished before it was killed.
@@ -72,17 +72,11 @@ fn size(path: &Path) -> std::io::Result<u64> {
 }
 
 impl RunRecord {
-    /// The record of `out`; an empty one where there is none, or one of another version or damaged: then
-    /// everything runs again, which is always right.
+    /// The record of `out`; an empty one where there is none, or a damaged one: then everything runs again, which is
+    /// always right.
     pub fn read(out: &Path) -> Self {
         let text = std::fs::read(out.join(FILE)).unwrap_or_default();
-        let record: Self = serde_json::from_slice(&text).unwrap_or_default();
-        if record.version == env!("CARGO_PKG_VERSION") { record } else { Self::new() }
-    }
-
-    /// Nothing has been run.
-    pub fn new() -> Self {
-        Self { version: env!("CARGO_PKG_VERSION").into(), statements: BTreeMap::new() }
+        serde_json::from_slice(&text).unwrap_or_default()
     }
 
     /// The last run of `target`, if it had this key and all that it wrote is still there, unchanged in size.
@@ -116,7 +110,7 @@ mod tests {
         std::fs::create_dir(out.path().join("maps")).unwrap();
         let map = out.path().join("maps/r.nii");
         std::fs::write(&map, b"12345").unwrap();
-        let mut record = RunRecord::new();
+        let mut record = RunRecord::default();
         let files = vec![FileRecord::of(&out.path().join("maps"), out.path()).unwrap()];
         assert_eq!((files[0].path.as_path(), files[0].bytes), (Path::new("maps"), 5));
         let statement = StatementRecord { key: "k".into(), files, ..Default::default() };
@@ -130,6 +124,6 @@ mod tests {
         std::fs::write(&map, b"1").unwrap();
         assert!(again.unchanged("maps", "k", out.path()).is_none());
         std::fs::write(out.path().join(FILE), b"{ damaged").unwrap();
-        assert_eq!(RunRecord::read(out.path()), RunRecord::new());
+        assert_eq!(RunRecord::read(out.path()), RunRecord::default());
     }
 }

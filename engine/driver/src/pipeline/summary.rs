@@ -20,22 +20,51 @@ pub struct Outcome {
 }
 
 /// Whether a statement ran.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum OutcomeNote {
     /// It ran.
     Ran,
-    /// It had been run before, from the same inputs.
+    /// It ran, because its result was made by another build of the program, from the same inputs.
+    RanAgain {
+        /// First digits of the other build; empty where a version made it that did not write its build.
+        build: String,
+    },
+    /// This build has run it before, from the same inputs.
     Unchanged,
+    /// Another build has run it, from the same inputs, and the user keeps its result.
+    Kept {
+        /// First digits of the other build.
+        build: String,
+    },
 }
 
 impl OutcomeNote {
     /// In words.
-    pub fn text(self) -> &'static str {
+    pub fn text(&self) -> String {
         match self {
-            Self::Ran => "ran",
-            Self::Unchanged => "unchanged",
+            Self::Ran => "ran".into(),
+            Self::RanAgain { build } => format!("ran again: made by {}", named(build)),
+            Self::Unchanged => "unchanged".into(),
+            Self::Kept { build } => format!("unchanged: made by {}", named(build)),
         }
     }
+
+    /// Whether it ran now.
+    pub fn ran(&self) -> bool {
+        matches!(self, Self::Ran | Self::RanAgain { .. })
+    }
+
+    /// The other build that made its result, of those that tell.
+    pub fn other_build(&self) -> Option<&str> {
+        match self {
+            Self::RanAgain { build } | Self::Kept { build } => Some(build),
+            Self::Ran | Self::Unchanged => None,
+        }
+    }
+}
+
+fn named(build: &str) -> String {
+    if build.is_empty() { "an earlier version".into() } else { format!("build {build}") }
 }
 
 /// The closing table: statement, rows, loss before and after, what was written, seconds.
@@ -59,10 +88,10 @@ pub fn summary_table(outcomes: &[Outcome]) -> Result<String> {
 }
 
 fn note(outcome: &Outcome) -> String {
-    match (outcome.note, outcome.record.taken_over) {
+    match (&outcome.note, outcome.record.taken_over) {
         (OutcomeNote::Ran, 1) => "ran, but for 1 run finished before".into(),
         (OutcomeNote::Ran, n @ 2..) => format!("ran, but for {n} runs finished before"),
-        (note, _) => note.text().into(),
+        (note, _) => note.text(),
     }
 }
 

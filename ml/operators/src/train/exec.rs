@@ -36,7 +36,7 @@ use std::{
     time::{Duration, Instant},
 };
 use voxelflow_dataset::{Finding, LedgerEntry, LedgerNotes, Level, RunKey, Runner};
-use voxelflow_stage::{GRID_METADATA_KEY, Grid, Room, Segments};
+use voxelflow_stage::{GRID_METADATA_KEY, Grid, History, Room, Segments};
 
 /// Executes [`TrainNode`](crate::TrainNode); one partition, one row for each epoch.
 #[derive(Debug)]
@@ -191,6 +191,7 @@ async fn train_on(
     let (claim, left) = RunClaim::take(&job.folder)?;
     folder.must_be_alone()?;
     let claim = Arc::new(claim);
+    let cut_off = left.is_some();
     if let Some(left) = left {
         clear_away(&job, left, context).await;
     }
@@ -240,6 +241,16 @@ async fn train_on(
     let fingerprint = blake3::hash(format!("{} {}", job.lineage(), statistics.data_hash).as_bytes());
     let checkpoints = folder.checkpoints(fingerprint.to_hex().as_str());
     let keeps = job.settings.checkpoint_every > 0 || job.settings.checkpoint_steps > 0;
+    if cut_off {
+        // Checkpoints are of the same rows and settings only.
+        let fits = keeps && std::fs::read_dir(&checkpoints).is_ok_and(|mut entries| entries.next().is_some());
+        let goes_on = if fits {
+            "it goes on from its newest checkpoint"
+        } else {
+            "it has no checkpoint of these rows and settings and starts anew"
+        };
+        log::warn!("a training of model {} was cut off; {goes_on}", job.model);
+    }
     let run = GangRun {
         job: &job,
         train: &rows.place,
@@ -253,12 +264,28 @@ async fn train_on(
         claim: &claim,
     };
     let outcome = until_done(&run, context).await?;
+    check_converged(&job.model, &outcome.history)?;
     if let Some(groups) = groups {
         finish_targets(&job, folder.writing(), &train.schema(), &groups, notes, context)?;
     }
     folder.finish(&statistics, &outcome)?;
     forget_checkpoints(&checkpoints);
     history::batch(&job, &statistics, &outcome.history)
+}
+
+/// How many times the initial loss the last one may be: a model that is worse than none was not trained.
+const DIVERGED: f64 = 100.0;
+
+/// A training that has diverged publishes no model. (Losses that are not finite end it where they come up.)
+fn check_converged(model: &str, history: &History) -> Result<()> {
+    let before = history.initial_loss;
+    // The mean of an epoch may hide that its end was good.
+    let last = history.steps.last().map_or(f64::INFINITY, |step| step.loss);
+    let after = history.last_loss().min(last);
+    if before > 0.0 && after > DIVERGED * before {
+        return Err(Error::Diverged { model: model.to_owned(), before, after });
+    }
+    Ok(())
 }
 
 /// Runs the gang; one that was lost with its scheduler starts over from its newest checkpoint when the scheduler is
@@ -294,7 +321,6 @@ const ASK_AGAIN: Duration = Duration::from_secs(1);
 /// Removes what a training has left behind that was cut off with its driver; its checkpoints stay. Its ranks, which
 /// wait for the lost driver, give up their slots.
 async fn clear_away(job: &TrainJob, left: RunRecord, context: &TaskContext) {
-    log::warn!("a training of model {} was cut off; it is taken up from its newest checkpoint", job.model);
     if let Some(gang) = left.job
         && let Err(e) = Runner::of(context).cancel(&gang).await
     {

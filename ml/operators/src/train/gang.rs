@@ -89,6 +89,7 @@ impl GangRun<'_> {
             options: self.job.options.clone(),
             settings: self.job.settings.clone(),
             memory_bytes: self.job.gang.memory_bytes(),
+            own_cards: self.job.gang.cards > 0,
             train: self.train.clone(),
             validation: self.validation.cloned(),
             features: self.features.clone(),

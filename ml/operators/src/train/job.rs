@@ -222,6 +222,11 @@ impl TrainJob {
         let TrainOptions { settings, subject_overlap, gang } = parse_options(TRAIN, &settings)?;
         settings.validate()?;
         gang.check(&settings)?;
+        if let Some((name, reason)) =
+            settings.without_effect().into_iter().find(|(name, _)| request.settings.contains_key(*name))
+        {
+            return Err(refused(name, reason));
+        }
         // Runs that features explain may be of several lengths.
         let explains = estimator.explains();
         let find = if explains { SeriesColumn::find_of_runs } else { SeriesColumn::find };

@@ -9,6 +9,7 @@
 //! the driver decides what becomes of the others.
 
 use super::{
+    card_claim::CardClaim,
     model_folder::write_model,
     outlook::room_of,
     rank_row::{Ending, FailureCause, RankFailure, RankRecord, RankRow},
@@ -65,6 +66,8 @@ pub(super) struct Orders {
     pub settings: TrainSettings,
     /// What is reserved for a rank on the cluster; 0: nothing is.
     pub memory_bytes: u64,
+    /// Whether each rank has cards of its own.
+    pub own_cards: bool,
     /// Rows to train on.
     pub train: SpoolPlace,
     /// Rows to validate on.
@@ -315,6 +318,9 @@ impl Me {
             cancelled: Arc::clone(cancelled),
         };
         let caught = catch_unwind(AssertUnwindSafe(|| {
+            let rank_name = format!("rank {} of model {}", self.member, orders.model);
+            let claim = orders.own_cards.then(|| CardClaim::take(&orders.settings.device, &rank_name));
+            let _cards = claim.transpose()?;
             let fitted = rank.fit(&mut gang)?;
             let leads = gang.sync.place().leads();
             if leads {

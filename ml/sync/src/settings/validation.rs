@@ -1,6 +1,8 @@
 //! Which settings cannot work, and why.
 
-use super::{Codec, Consistency, LocalStepCount, OptimizerSettings, Outer, SyncSettings, Topology};
+use super::{
+    Codec, Consistency, LocalStepCount, OptimizerKind, OptimizerSettings, Outer, SyncSettings, Topology,
+};
 use crate::{Error, Result};
 
 impl SyncSettings {
@@ -25,6 +27,40 @@ impl SyncSettings {
             "`bf16` rounds what travels, so that results depend on who sends; take codec => 'f32' with deterministic".into()
         })?;
         self.optimizer.validate()
+    }
+
+    /// Settings that change nothing beside the others, by name, and why.
+    pub fn without_effect(&self) -> Vec<(&'static str, String)> {
+        let (ring, sync) = (self.topology == Topology::Ring, self.consistency == Consistency::Sync);
+        let optimizer = self.optimizer.optimizer;
+        let with_momentum = [OptimizerKind::Momentum, OptimizerKind::Nesterov, OptimizerKind::Adam];
+        let with_epsilon = [OptimizerKind::Adagrad, OptimizerKind::Adam];
+        let local = self.local_steps != LocalStepCount::Fixed(1);
+        let rules = [
+            ("n_fetch", sync, "is for consistency => 'async'; in `sync` every round fetches"),
+            ("n_push", sync, "is for consistency => 'async'; in `sync` every round pushes"),
+            ("parameter_servers", ring, "is for topology => 'parameter_service'; a ring has no shards"),
+            ("broadcast_every", !ring, "is for topology => 'ring'"),
+            (
+                "codec",
+                ring && self.codec == Some(Codec::Bf16),
+                "`bf16` is for topology => 'parameter_service'; a ring adds up float32",
+            ),
+            (
+                "outer_momentum",
+                !local || self.outer != Outer::Nesterov,
+                "is for outer => 'nesterov' with local_steps",
+            ),
+            (
+                "momentum",
+                !with_momentum.contains(&optimizer),
+                "is for the optimizers momentum, nesterov and adam",
+            ),
+            ("beta_2", optimizer != OptimizerKind::Adam, "is for the optimizer adam"),
+            ("epsilon", !with_epsilon.contains(&optimizer), "is for the optimizers adagrad and adam"),
+        ];
+        let idle = rules.into_iter().filter(|(_, idle, _)| *idle);
+        idle.map(|(name, _, reason)| (name, reason.to_owned())).collect()
     }
 
     fn validate_times(&self) -> Result<()> {
@@ -216,6 +252,38 @@ mod tests {
             json!({"deterministic": true, "codec": "f32", "parameter_servers": 2}),
         ] {
             assert_eq!(serde_json::from_value::<SyncSettings>(good).unwrap().validate(2), Ok(()));
+        }
+    }
+
+    #[test]
+    fn a_setting_that_changes_nothing_is_named() {
+        for (others, idle) in [
+            (json!({}), vec!["n_fetch", "n_push", "broadcast_every", "outer_momentum", "momentum", "beta_2"]),
+            (json!({"optimizer": "adam"}), vec!["n_fetch", "n_push", "broadcast_every", "outer_momentum"]),
+            (
+                json!({"consistency": "async", "optimizer": "sgd"}),
+                vec!["broadcast_every", "outer_momentum", "momentum", "beta_2", "epsilon"],
+            ),
+            (
+                json!({"topology": "ring", "codec": "bf16", "optimizer": "nesterov"}),
+                vec![
+                    "n_fetch",
+                    "n_push",
+                    "parameter_servers",
+                    "codec",
+                    "outer_momentum",
+                    "beta_2",
+                    "epsilon",
+                ],
+            ),
+            (
+                json!({"topology": "ring", "codec": "f32", "local_steps": 4, "outer": "nesterov", "optimizer": "adam"}),
+                vec!["n_fetch", "n_push", "parameter_servers"],
+            ),
+        ] {
+            let settings: SyncSettings = serde_json::from_value(others.clone()).unwrap();
+            let found: Vec<&str> = settings.without_effect().iter().map(|(name, _)| *name).collect();
+            assert_eq!(found, idle, "{others}");
         }
     }
 
