@@ -5,6 +5,7 @@ use crate::{
     error::{Error, Result},
     functions::Accumulators,
     persist::mend,
+    row_width::in_bounded_batches,
     runner::{LocalRunner, PlanRunner, runs_in_driver},
 };
 use arrow::{datatypes::SchemaRef, record_batch::RecordBatch};
@@ -82,12 +83,15 @@ impl Run {
         let engine = self.dataset.engine();
         let here = runs_in_driver(self.plan.as_ref());
         let runner: &dyn PlanRunner = if here { &LocalRunner } else { engine.runner().as_ref() };
-        let session = engine.context().task_ctx();
-        let context = self
-            .apart
-            .as_ref()
-            .map_or_else(|| Arc::clone(&session), |sums| sums.in_place_of_session(&session));
-        Ok(runner.run(Arc::clone(&self.plan), context).await?)
+        let task = engine.context().task_ctx();
+        let memory = match task.memory_pool().memory_limit() {
+            MemoryLimit::Finite(bytes) => bytes,
+            MemoryLimit::Infinite | MemoryLimit::Unknown => usize::MAX,
+        };
+        let task = in_bounded_batches(self.plan.as_ref(), task, memory);
+        let task =
+            self.apart.as_ref().map_or_else(|| Arc::clone(&task), |sums| sums.in_place_of_session(&task));
+        Ok(runner.run(Arc::clone(&self.plan), task).await?)
     }
 
     /// Runs `consume` on every partition, at most `at_once` side by side, and gives what they gave, in order.

@@ -1,8 +1,8 @@
 //! A DataFusion session set up for datasets: our plan nodes, bounded memory, metadata that survives Parquet.
 
 use crate::{
-    error::Result, nodes::DatasetPlanner, parquet_lists::ReadListsFast, persist::CacheLocation,
-    process_memory::memory_of_process, row_hash,
+    error::Result, large_joins::LargeJoins, nodes::DatasetPlanner, parquet_lists::ReadListsFast,
+    persist::CacheLocation, process_memory::memory_of_process, row_hash,
 };
 use async_trait::async_trait;
 use datafusion::{
@@ -64,7 +64,8 @@ pub fn session_context(planners: ExtensionPlanners, config: &EngineConfig) -> Re
 /// # Errors
 /// As [`session_context`].
 pub fn session_state(planners: ExtensionPlanners, config: &EngineConfig) -> Result<SessionStateBuilder> {
-    let pool = FairSpillPool::new(pool_of(config.memory_limit.unwrap_or_else(half_of_memory)));
+    let pool_bytes = pool_of(config.memory_limit.unwrap_or_else(half_of_memory));
+    let pool = FairSpillPool::new(pool_bytes);
     // A folder that was listed once may have other files now: a table is written and read in one session.
     let mut runtime = RuntimeEnvBuilder::new()
         .with_object_list_cache_limit(0)
@@ -79,6 +80,7 @@ pub fn session_state(planners: ExtensionPlanners, config: &EngineConfig) -> Resu
         .with_config(session_config(config)?)
         .with_runtime_env(runtime.build_arc()?)
         .with_query_planner(Arc::new(DatasetQueryPlanner::new(planners)))
+        .with_physical_optimizer_rule(Arc::new(LargeJoins::in_pool(pool_bytes)))
         .with_physical_optimizer_rule(Arc::new(ReadListsFast))
         .with_scalar_functions(scalar_functions()))
 }

@@ -5,6 +5,7 @@
 //! for a later process that reads them.
 
 use super::FunctionContext;
+use crate::row_width::with_config;
 use datafusion::{
     execution::TaskContext,
     physical_plan::metrics::{ExecutionPlanMetricsSet, MetricBuilder},
@@ -136,16 +137,8 @@ impl Accumulators {
 
     /// The context of `task` in which functions add to these sums instead of the session's.
     pub(crate) fn in_place_of_session(self: &Arc<Self>, task: &TaskContext) -> Arc<TaskContext> {
-        Arc::new(TaskContext::new(
-            task.task_id(),
-            task.session_id(),
-            task.session_config().clone().with_extension(Arc::clone(self)),
-            task.scalar_functions().clone(),
-            task.higher_order_functions().clone(),
-            task.aggregate_functions().clone(),
-            task.window_functions().clone(),
-            task.runtime_env(),
-        ))
+        let config = task.session_config().clone().with_extension(Arc::clone(self));
+        with_config(task, config)
     }
 
     /// Adds what a partition has added up, and empties it.
