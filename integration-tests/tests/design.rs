@@ -83,7 +83,7 @@ fn write(path: &Path, volumes: usize, value: impl Fn(usize, usize) -> f32) {
 }
 
 /// Rows of the table `name` that a pipeline wrote, by a query over them.
-fn query(out: &Path, name: &str, query: &str) -> Vec<Value> {
+pub fn query(out: &Path, name: &str, query: &str) -> Vec<Value> {
     let under = format!("tables/{name}/");
     let files = crate::program::files_below(out);
     let part = files.iter().find(|file| file.starts_with(&under)).unwrap();
@@ -96,7 +96,7 @@ fn query(out: &Path, name: &str, query: &str) -> Vec<Value> {
     }
 }
 
-fn numbers(row: &Value) -> Vec<f64> {
+pub fn numbers(row: &Value) -> Vec<f64> {
     row["series"].as_array().unwrap().iter().map(|x| x.as_f64().unwrap()).collect()
 }
 

@@ -33,6 +33,7 @@ mod network;
 mod processes;
 mod program;
 mod query_fuzz;
+mod sample_masks;
 #[path = "../../connectors/storage/tests/servers/mod.rs"]
 mod servers;
 mod stores;

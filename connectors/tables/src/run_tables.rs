@@ -269,5 +269,6 @@ fn files(run: &BidsRun, folders: Folders) -> RunFiles {
         confounds_sidecars: sidecars.iter().map(|path| listing.location_of(path)).collect(),
         events,
         start_time: run.start_time,
+        cleaned: false,
     }
 }

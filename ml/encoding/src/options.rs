@@ -1,13 +1,13 @@
 //! Options of `ridge_cv`, and those that all stages of this crate have, with the names of scikit-learn's `RidgeCV` where
 //! it has them.
 
-use crate::held_out;
+use crate::{delays::must_know_what_precedes, held_out};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use voxelflow_ridge::{
     CrossValidation, Folds, NullTest, Rearrangement, RidgeSettings, Score, leave_one_run_out, rearrangements,
 };
-use voxelflow_stage::{Error, Options, Result, Samples, parse_options};
+use voxelflow_stage::{Error, Options, Result, SampleRun, Samples, parse_options};
 
 /// Name of the stage.
 pub(crate) const STAGE: &str = "ridge_cv";
@@ -118,7 +118,7 @@ pub enum CvChoice {
     Folds(usize),
 }
 
-fn refused(option: &str, reason: impl Into<String>) -> Error {
+pub(crate) fn refused(option: &str, reason: impl Into<String>) -> Error {
     Error::OptionValue { what: STAGE.into(), option: option.into(), reason: reason.into() }
 }
 
@@ -256,14 +256,15 @@ impl EncodingOptions {
             let reason = format!("{n} samples of {p} features; three samples of one are the least");
             return Err(Error::Data { what: STAGE.into(), reason });
         }
-        if let Some(run) = samples.runs.iter().find(|run| self.delays.iter().any(|d| *d >= run.samples)) {
+        let short = |run: &&SampleRun| self.delays.iter().any(|d| *d >= run.feature_rows());
+        if let Some(run) = samples.runs.iter().find(short) {
             let reason = format!(
                 "{} has {} samples: a delay as long as a run leaves no feature",
                 run.name, run.samples
             );
             return Err(refused("delays", reason));
         }
-        Ok(())
+        must_know_what_precedes(samples, &self.delays)
     }
 
     /// Features after delays, of so many.

@@ -87,6 +87,13 @@ impl Repeats {
                     "runs of {name} have {least} and {most} samples: repeats are of one length"
                 )));
             }
+            let mut kept = samples.runs.iter().filter(|run| run.stimulus.as_deref() == Some(*name));
+            let first = kept.next().map(|run| &run.kept);
+            if kept.any(|run| Some(&run.kept) != first) {
+                return Err(refused(format!(
+                    "runs of {name} have lost different volumes: repeats are of the same ones"
+                )));
+            }
             for (repeat, (begin, length)) in repeats.iter_mut().zip(own) {
                 repeat.extend(*begin..begin + length);
             }

@@ -23,8 +23,8 @@ use std::{
 use voxelflow_dataset::{OptionMap, StageError};
 use voxelflow_signal::CleanSettings;
 use voxelflow_stage::{
-    KEY_COLUMNS, LENGTHS_METADATA_KEY, PARCEL_COLUMNS, PLACE_COLUMNS, Provenance, RUNS_METADATA_KEY,
-    RunFiles, RunLengths, SERIES_COLUMN, Segments, parse_options,
+    KEY_COLUMNS, LENGTHS_METADATA_KEY, PARCEL_COLUMNS, PLACE_COLUMNS, Provenance, RunFiles, RunLengths,
+    RunVolumes, SERIES_COLUMN, Segments, VOLUMES_METADATA_KEY, parse_options,
 };
 
 /// Name of the operator in the pipeline language.
@@ -98,11 +98,13 @@ impl CleanNode {
         let t_r = provenance.as_ref().and_then(Provenance::t_r);
         let cleaning = match options.confounds.settings()? {
             None => {
+                must_be_without_gaps(columns, &options.settings)?;
                 let all = lengths.as_ref().map_or_else(|| vec![time_points], RunLengths::distinct);
                 Cleaning::alike(&options.settings, &all, t_r)?
             }
             Some(confounds) => {
                 let runs = RunFiles::of(columns)?;
+                must_have_confounds(&runs)?;
                 let same = |known: &&RunConfounds| {
                     known.runs == runs && known.time_points == time_points && known.lengths == lengths
                 };
@@ -121,9 +123,14 @@ impl CleanNode {
             provenance.push_history(cleaning.describe());
             metadata.extend(provenance.to_metadata()?);
         }
-        if matches!(cleaning, Cleaning::ByRun(_)) {
-            // They are removed, and what is left may be of another length.
-            metadata.remove(RUNS_METADATA_KEY);
+        if let Cleaning::ByRun(cleaners) = &cleaning {
+            let runs: Vec<RunFiles> =
+                cleaners.plan.runs.iter().cloned().map(RunFiles::after_cleaning).collect();
+            metadata.extend(RunFiles::to_metadata(&runs)?);
+            metadata.remove(VOLUMES_METADATA_KEY);
+            if let Some(volumes) = RunVolumes::of_runs(cleaners.plan.kept_of_runs()) {
+                metadata.extend(volumes.to_metadata()?);
+            }
         }
         metadata.remove(LENGTHS_METADATA_KEY);
         if let Some(lengths) = cleaning.lengths(lengths.as_ref()) {
@@ -149,6 +156,40 @@ impl CleanNode {
     pub fn describe(&self) -> String {
         self.cleaning.describe()
     }
+}
+
+/// Confounds are removed once, all of them together: one after the other, the second would bring back of the first.
+fn must_have_confounds(runs: &[RunFiles]) -> Result<()> {
+    let reason = match runs.first() {
+        None => {
+            "the table does not know them: clean a table STORED AS BIDS or HCP, or series that were written from one \
+             uncleaned"
+        }
+        Some(_) if runs.iter().any(|run| run.cleaned) => {
+            "some were removed from these series before: name all of them in one clean"
+        }
+        Some(_) => return Ok(()),
+    };
+    Err(Error::Confounds { run: "this table".into(), keys: Box::default(), reason: reason.into() })
+}
+
+/// A filter takes volumes that follow each other for neighbours in time.
+fn must_be_without_gaps(schema: &Schema, settings: &CleanSettings) -> Result<()> {
+    let setting = match (settings.high_pass, settings.low_pass) {
+        (Some(_), _) => "high_pass",
+        (None, Some(_)) => "low_pass",
+        (None, None) => return Ok(()),
+    };
+    let volumes = RunVolumes::of(schema)?;
+    let Some((keys, _)) = volumes.iter().flat_map(RunVolumes::iter).find(|(_, kept)| kept.has_gaps()) else {
+        return Ok(());
+    };
+    let run = RunFiles { keys: keys.clone(), ..RunFiles::default() }.label();
+    let reason = format!(
+        "volumes between others were dropped from the series of {run}, which a filter would take for neighbours: give it \
+         to the clean that drops them"
+    );
+    Err(voxelflow_signal::Error::Setting { setting, reason }.into())
 }
 
 /// Points of the series, or of the longest, and how long each run is, where they are of several lengths.

@@ -86,7 +86,10 @@ impl Cleaning {
             Self::Alike(_) => {
                 before?.map(|_, points| self.of_length(points).map_or(0, |run| run.cleaner.kept()))
             }
-            Self::ByRun(cleaners) => RunLengths::of_runs(cleaners.plan.kept_of_runs()).ok().flatten()?,
+            Self::ByRun(cleaners) => {
+                let runs = cleaners.plan.kept_of_runs().map(|(run, kept)| (run, kept.count()));
+                RunLengths::of_runs(runs).ok().flatten()?
+            }
         };
         (after.distinct().len() > 1).then_some(after)
     }

@@ -23,7 +23,7 @@ use std::{
 use voxelflow_dataset::Ledger;
 use voxelflow_signal::confounds::ConfoundSettings;
 use voxelflow_signal::{CleanSettings, Cleaner, select_confounds};
-use voxelflow_stage::{KEY_COLUMNS, RunFiles, RunLengths, look_at_runs};
+use voxelflow_stage::{KEY_COLUMNS, KeptVolumes, RunFiles, RunLengths, look_at_runs};
 
 /// Key columns that tell runs apart.
 const RUN_COLUMNS: usize = 4;
@@ -47,7 +47,7 @@ pub(crate) struct RunConfounds {
     /// The bits of the number: one that was read from a header may have more digits than JSON keeps.
     t_r: Option<u64>,
     /// Volumes of each run that are kept.
-    kept: Vec<usize>,
+    kept: Vec<KeptVolumes>,
     /// What is done, for the history of the data.
     pub description: String,
 }
@@ -56,7 +56,7 @@ impl RunConfounds {
     /// Looks at the confounds of every run, several at a time, so that all faults are found and the lengths are known.
     ///
     /// # Errors
-    /// A table that knows no confounds, a run without, confounds that cannot be read or do not fit, no volume left.
+    /// A run without confounds, confounds that cannot be read or do not fit, no volume left.
     pub fn try_new(
         runs: Vec<RunFiles>,
         confounds: ConfoundSettings,
@@ -65,15 +65,6 @@ impl RunConfounds {
         t_r: Option<f64>,
         stores: &SessionStores,
     ) -> Result<Self> {
-        if runs.is_empty() {
-            let reason = "the table does not know them: clean a table STORED AS BIDS or HCP, or series that were \
-                          written from one uncleaned";
-            return Err(Error::Confounds {
-                run: "this table".into(),
-                keys: Box::default(),
-                reason: reason.into(),
-            });
-        }
         let t_r = t_r.map(f64::to_bits);
         let (kept, description) = (Vec::new(), String::new());
         let mut plan = Self { runs, confounds, clean, time_points, lengths, t_r, kept, description };
@@ -81,7 +72,7 @@ impl RunConfounds {
             let (cleaner, chosen) = plan.cleaner(run, stores)?;
             let names = || format!("{} ({})", cleaner.describe(), chosen.confounds.names.join(", "));
             let description = if run == 0 { names() } else { String::new() };
-            Ok((cleaner.kept(), chosen.confounds.dropped.len(), description))
+            Ok((plan.volumes(run, &cleaner)?, chosen.confounds.dropped.len(), description))
         });
         let (mut dropped, mut faults) = ((0, 0), Vec::new());
         for found in looked {
@@ -111,13 +102,23 @@ impl RunConfounds {
 
     /// Points of the cleaned series, if they are the same in all runs.
     pub fn kept(&self) -> Option<usize> {
-        let first = self.kept.first()?;
-        self.kept.iter().all(|kept| kept == first).then_some(*first)
+        let first = self.kept.first()?.count();
+        self.kept.iter().all(|kept| kept.count() == first).then_some(first)
     }
 
     /// Every run, and its volumes that are kept.
-    pub fn kept_of_runs(&self) -> impl Iterator<Item = ([Option<String>; RUN_COLUMNS], usize)> {
-        self.runs.iter().zip(&self.kept).map(|(run, kept)| (run.keys.clone(), *kept))
+    pub fn kept_of_runs(&self) -> impl Iterator<Item = ([Option<String>; RUN_COLUMNS], KeptVolumes)> {
+        self.runs.iter().zip(&self.kept).map(|(run, kept)| (run.keys.clone(), kept.clone()))
+    }
+
+    /// The volumes of a run that its cleaner keeps.
+    fn volumes(&self, run: usize, cleaner: &Cleaner) -> Result<KeptVolumes> {
+        let mask = cleaner.sample_mask();
+        KeptVolumes::of(mask.volumes(), mask.indices()).ok_or_else(|| Error::Confounds {
+            run: self.runs[run].label(),
+            keys: Box::new(self.runs[run].keys.clone()),
+            reason: format!("{} volumes are too many", mask.volumes()),
+        })
     }
 
     /// What cleans one run, and the confounds that it has of it.
@@ -235,7 +236,7 @@ impl RunCleaners {
         }
         // Others go on meanwhile: this may wait for a store.
         let (cleaner, chosen) = self.plan.cleaner(place, stores)?;
-        if self.plan.kept.get(place) != Some(&cleaner.kept()) {
+        if self.plan.kept.get(place) != Some(&self.plan.volumes(place, &cleaner)?) {
             let reason = "its confounds have changed since the statement was planned: run it again".into();
             let RunFiles { keys, .. } = &self.plan.runs[place];
             return Err(Error::Confounds {

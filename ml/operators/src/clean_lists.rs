@@ -1,4 +1,4 @@
-//! The series of a batch that is cleaned: of one length, or of several where runs are.
+//! The series of a batch: of one length, or of several where runs are.
 
 use arrow::{
     array::{Array, ArrayRef, ArrowPrimitiveType, AsArray},
@@ -49,7 +49,8 @@ impl<'a> Lists<'a> {
         self.bounds.len().saturating_sub(1)
     }
 
-    fn points(&self, row: usize) -> usize {
+    /// Points of a row.
+    pub fn points(&self, row: usize) -> usize {
         self.bounds[row + 1] - self.bounds[row]
     }
 

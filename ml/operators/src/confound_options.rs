@@ -4,6 +4,7 @@ use crate::Result;
 use serde::{Deserialize, Deserializer, Serialize};
 use voxelflow_signal::confounds::{
     CompcorCount, CompcorKind, Component, ConfoundSettings, Expansion, FirstVolume, IcaAroma, Preset,
+    SteadyState,
 };
 
 /// Options of `clean` about confounds, by the names of `nilearn.interfaces.fmriprep.load_confounds`.
@@ -38,6 +39,8 @@ pub struct ConfoundOptions {
     pub demean: Option<bool>,
     /// What becomes of the first volume's missing values.
     pub first_volume: Option<FirstVolume>,
+    /// What becomes of volumes before the steady state: they are dropped, unless this says `'keep'`.
+    pub non_steady_state: Option<SteadyState>,
 }
 
 /// A list of names, or one text with commas.
@@ -116,5 +119,6 @@ impl ConfoundOptions {
         set(self.std_dvars_threshold, &mut settings.std_dvars_threshold);
         set(self.demean, &mut settings.demean);
         set(self.first_volume, &mut settings.first_volume);
+        set(self.non_steady_state, &mut settings.non_steady_state);
     }
 }

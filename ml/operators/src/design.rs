@@ -7,7 +7,7 @@
 //!
 //! Only key columns of the table are read. Which events a run has, and how long it is, stands in the table's schema.
 
-use crate::design_runs::RunDesigns;
+use crate::design_runs::{Points, RunDesigns};
 use crate::{DesignExec, DesignOptions, Error, Result, series_column::SeriesColumn};
 use arrow::datatypes::{DataType, Field};
 use datafusion::{
@@ -23,7 +23,7 @@ use std::{
     sync::Arc,
 };
 use voxelflow_dataset::{OptionMap, StageError};
-use voxelflow_stage::{KEY_COLUMNS, Provenance, RunFiles, SERIES_COLUMN, parse_options};
+use voxelflow_stage::{KEY_COLUMNS, Provenance, RunFiles, RunVolumes, SERIES_COLUMN, parse_options};
 
 /// Name of the operator in the pipeline language.
 pub const DESIGN: &str = "design";
@@ -52,7 +52,8 @@ impl DesignNode {
         let columns = table.schema().as_arrow();
         let SeriesColumn { time_points, lengths, .. } = SeriesColumn::find_of_runs(DESIGN, columns)?;
         let t_r = Provenance::of(columns)?.as_ref().and_then(Provenance::t_r);
-        let designs = RunDesigns::try_new(RunFiles::of(columns)?, options, (time_points, lengths), t_r)?;
+        let points = Points { longest: time_points, lengths, kept: RunVolumes::of(columns)? };
+        let designs = RunDesigns::try_new(RunFiles::of(columns)?, options, points, t_r)?;
         let keys: Vec<Expr> = KEY_COLUMNS[..RUN_COLUMNS]
             .iter()
             .map(|name| Ok(Expr::Column(key_column(table.schema(), name)?)))

@@ -5,9 +5,10 @@ use crate::{DESIGN_METADATA_KEY, Error, Result, SessionStores, series_column::se
 use arrow::datatypes::DataType;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, HashMap};
-use voxelflow_dataset::{Finding, Ledger, LedgerEntry, Level};
+use voxelflow_dataset::{Finding, Ledger, LedgerEntry, Level, RunKey};
+use voxelflow_signal::SampleMask;
 use voxelflow_signal::design::{Design, DesignSettings, Event, FrameTimes};
-use voxelflow_stage::{EventFiles, RunEvent, RunFiles, RunLengths};
+use voxelflow_stage::{EventFiles, KeptVolumes, RunEvent, RunFiles, RunLengths, RunVolumes};
 
 /// Whether the `StartTime` of a run's sidecar is used.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -53,13 +54,39 @@ pub struct DesignOptions {
 pub(crate) struct RunDesigns {
     pub runs: Vec<RunFiles>,
     pub options: DesignOptions,
-    /// Points of the series, or of the longest.
-    volumes: usize,
-    /// How long each run is, where they are of several lengths.
-    #[serde(default)]
-    lengths: Option<RunLengths>,
+    points: Points,
     /// Seconds, as bits: one that was read from a header may have more digits than JSON keeps.
     t_r: u64,
+}
+
+/// What is known of the points of series.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Points {
+    /// Of every series, or of the longest.
+    pub longest: usize,
+    /// Of each run, where they are of several lengths.
+    pub lengths: Option<RunLengths>,
+    /// Which volumes they are, where some were dropped.
+    pub kept: Option<RunVolumes>,
+}
+
+impl Points {
+    /// Of series of one length, which have all volumes.
+    #[cfg(test)]
+    fn all(longest: usize) -> Self {
+        Self { longest, lengths: None, kept: None }
+    }
+
+    /// Of a run.
+    fn of_run(&self, run: &RunKey) -> usize {
+        self.lengths.as_ref().and_then(|lengths| lengths.of_run(run)).unwrap_or(self.longest)
+    }
+
+    /// Volumes of the longest run.
+    fn stored(&self) -> usize {
+        let cut = self.kept.iter().flat_map(RunVolumes::iter).map(|(_, kept)| kept.stored());
+        cut.fold(self.longest, usize::max)
+    }
 }
 
 /// The regressors of a run, and what there is to note.
@@ -74,7 +101,7 @@ impl RunDesigns {
     pub fn try_new(
         runs: Vec<RunFiles>,
         options: DesignOptions,
-        (volumes, lengths): (usize, Option<RunLengths>),
+        points: Points,
         t_r: Option<f64>,
     ) -> Result<Self> {
         let setting = |setting, reason: String| voxelflow_signal::Error::Setting { setting, reason };
@@ -89,8 +116,8 @@ impl RunDesigns {
             return Err(setting("slice_time_ref", reason).into());
         }
         if runs.is_empty() {
-            let reason = "the table does not know its runs: take one STORED AS BIDS or HCP, or series that were \
-                          written from it, before confounds were removed";
+            let reason = "the table does not know its runs: take one STORED AS BIDS or HCP, or series that were made of \
+                          one";
             return Err(Error::Design {
                 run: "this table".into(),
                 keys: Box::default(),
@@ -98,9 +125,10 @@ impl RunDesigns {
             });
         }
         let t_r_bits = t_r.to_bits();
-        let designs = Self { runs, options, volumes, lengths, t_r: t_r_bits };
+        let designs = Self { runs, options, points, t_r: t_r_bits };
         // What is wrong with the settings is wrong for every run.
-        Design::try_new(&FrameTimes::try_new(volumes, t_r, 0.0)?, &[], &[], &designs.options.settings)?;
+        let times = FrameTimes::try_new(designs.points.stored(), t_r, 0.0)?;
+        Design::try_new(&times, &[], &[], &designs.options.settings)?;
         Ok(designs)
     }
 
@@ -112,20 +140,23 @@ impl RunDesigns {
 
     /// The type of the regressors: lists of several lengths, where runs are.
     pub fn series_type(&self) -> DataType {
-        match (series_type(self.volumes), &self.lengths) {
+        match (series_type(self.points.longest), &self.points.lengths) {
             (DataType::FixedSizeList(item, _), Some(_)) => DataType::List(item),
             (one_length, _) => one_length,
         }
     }
 
-    /// Metadata of a table of the designs: how they were made, and how long runs are.
+    /// Metadata of a table of the designs: how they were made, how long runs are, and which of their volumes they have.
     ///
     /// # Errors
     /// Never: names and numbers can be written.
     pub fn metadata(&self) -> Result<HashMap<String, String>> {
         let mut metadata = HashMap::from([(DESIGN_METADATA_KEY.to_owned(), self.identity()?)]);
-        if let Some(lengths) = &self.lengths {
+        if let Some(lengths) = &self.points.lengths {
             metadata.extend(lengths.to_metadata()?);
+        }
+        if let Some(kept) = &self.points.kept {
+            metadata.extend(kept.to_metadata()?);
         }
         Ok(metadata)
     }
@@ -135,7 +166,7 @@ impl RunDesigns {
     /// # Errors
     /// A run that the table does not know, or without events; events that cannot be read or placed; a `StartTime` that
     /// contradicts `slice_time_ref`.
-    pub fn design(&self, keys: &[Option<String>; 4], stores: &SessionStores) -> Result<RunDesign> {
+    pub fn design(&self, keys: &RunKey, stores: &SessionStores) -> Result<RunDesign> {
         let Some(run) = self.runs.iter().find(|run| run.keys == *keys) else {
             let run = RunFiles { keys: keys.clone(), ..RunFiles::default() };
             return Err(wrong(&run, "the table has no such run: keep its key columns as they are".into()));
@@ -151,9 +182,22 @@ impl RunDesigns {
             ),
             source => Error::RunSignal { run: run.label(), keys: Box::new(run.keys.clone()), source },
         };
-        let own = self.lengths.as_ref().and_then(|lengths| lengths.of_run(keys));
-        let times = FrameTimes::try_new(own.unwrap_or(self.volumes), t_r, start_time).map_err(signal)?;
-        let design = Design::try_new(&times, &events, &[], &self.options.settings).map_err(signal)?;
+        let own = self.points.of_run(keys);
+        let kept = self.points.kept.as_ref().and_then(|kept| kept.of_run(keys));
+        if let Some(kept) = kept.filter(|kept| kept.count() != own) {
+            let reason = format!(
+                "its series have {own} points, but {} of its volumes were kept: take the series as clean left them",
+                kept.count()
+            );
+            return Err(wrong(run, reason));
+        }
+        let volumes = kept.map_or(own, KeptVolumes::stored);
+        let times = FrameTimes::try_new(volumes, t_r, start_time).map_err(signal)?;
+        let mut design = Design::try_new(&times, &events, &[], &self.options.settings).map_err(signal)?;
+        if let Some(kept) = kept {
+            let mask = SampleMask::from_indices(&kept.indices().collect::<Vec<_>>(), volumes);
+            design = mask.and_then(|mask| design.at(&mask)).map_err(signal)?;
+        }
         let ledger = ledger(&design, &found, run);
         Ok(RunDesign { design, ledger })
     }
@@ -282,7 +326,7 @@ mod tests {
 
     #[test]
     fn what_is_wrong_for_every_run_is_found_before_one_is_read() {
-        let of = |options| RunDesigns::try_new(vec![run(None)], options, (40, None), None).unwrap_err();
+        let of = |options| RunDesigns::try_new(vec![run(None)], options, Points::all(40), None).unwrap_err();
         assert_eq!(of(DesignOptions::default()).option(), Some("t_r"));
         let known = DesignOptions { t_r: Some(2.0), ..DesignOptions::default() };
         assert_eq!(
@@ -291,7 +335,7 @@ mod tests {
         );
         let settings = DesignSettings { high_pass: 0.3, ..DesignSettings::default() };
         assert_eq!(of(DesignOptions { settings, ..known.clone() }).option(), Some("high_pass"));
-        let e = RunDesigns::try_new(vec![], known, (40, None), None).unwrap_err();
+        let e = RunDesigns::try_new(vec![], known, Points::all(40), None).unwrap_err();
         assert!(e.is_input() && e.to_string().contains("STORED AS BIDS"), "{e}");
     }
 }

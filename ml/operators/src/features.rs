@@ -22,7 +22,7 @@ use arrow::{
 };
 use std::{collections::HashMap, sync::Arc};
 use voxelflow_dataset::RunKey;
-use voxelflow_stage::KEY_COLUMNS;
+use voxelflow_stage::{KEY_COLUMNS, KeptVolumes, RunVolumes};
 
 /// Clause of the statement, for messages.
 pub(crate) const FEATURES: &str = "FEATURES";
@@ -42,7 +42,7 @@ pub(crate) struct FeatureTable {
 
 #[derive(Clone, Debug, PartialEq)]
 enum Form {
-    Design(SeriesColumn),
+    Design(SeriesColumn, Option<RunVolumes>),
     /// Columns of features.
     Samples(Vec<String>),
 }
@@ -58,6 +58,8 @@ pub(crate) struct FeatureRun {
     pub samples: usize,
     /// `[samples, features]` row-major.
     pub values: Vec<f32>,
+    /// Which volumes of the run they are, where they are not all.
+    pub kept: Option<KeptVolumes>,
 }
 
 /// All features.
@@ -94,7 +96,7 @@ impl FeatureTable {
             return Ok(Self {
                 keys,
                 stimulus,
-                form: Form::Design(SeriesColumn::find_of_runs(FEATURES, schema)?),
+                form: Form::Design(SeriesColumn::find_of_runs(FEATURES, schema)?, RunVolumes::of(schema)?),
             });
         }
         let columns = || schema.fields().iter().map(|f| format!("{} {}", f.name(), f.data_type())).collect();
@@ -150,9 +152,32 @@ impl FeatureTable {
     /// Samples of every run of a design, where they are of one length.
     pub fn time_points(&self) -> Option<usize> {
         match &self.form {
-            Form::Design(series) if series.lengths.is_none() => Some(series.time_points),
-            Form::Design(_) | Form::Samples(_) => None,
+            Form::Design(series, _) if series.lengths.is_none() => Some(series.time_points),
+            Form::Design(..) | Form::Samples(_) => None,
         }
+    }
+
+    /// Metadata of series that are as long as a design's runs: how long each is, where they are of several lengths, and
+    /// which volumes it has.
+    ///
+    /// # Errors
+    /// Never: names and numbers can be written.
+    pub fn metadata(&self) -> Result<HashMap<String, String>> {
+        let mut metadata = HashMap::new();
+        if let Form::Design(series, kept) = &self.form {
+            if let Some(lengths) = &series.lengths {
+                metadata.extend(lengths.to_metadata()?);
+            }
+            if let Some(kept) = kept {
+                metadata.extend(kept.to_metadata()?);
+            }
+        }
+        Ok(metadata)
+    }
+
+    /// Whether the runs of a design are of several lengths.
+    pub fn is_ragged(&self) -> bool {
+        matches!(&self.form, Form::Design(series, _) if series.lengths.is_some())
     }
 
     /// The features in `batches`, which come in the order of the table's partitions.
@@ -161,7 +186,7 @@ impl FeatureTable {
     /// Runs of different features, samples that are missing or there twice, values that are not finite.
     pub fn read(&self, batches: &[RecordBatch]) -> Result<Features> {
         let features = match &self.form {
-            Form::Design(series) => self.read_design(series, batches),
+            Form::Design(series, kept) => self.read_design(series, kept.as_ref(), batches),
             Form::Samples(columns) => self.read_samples(columns, batches),
         }?;
         for run in &features.runs {
@@ -179,7 +204,12 @@ impl FeatureTable {
         Ok(features)
     }
 
-    fn read_design(&self, series: &SeriesColumn, batches: &[RecordBatch]) -> Result<Features> {
+    fn read_design(
+        &self,
+        series: &SeriesColumn,
+        kept: Option<&RunVolumes>,
+        batches: &[RecordBatch],
+    ) -> Result<Features> {
         let mut runs = Runs::default();
         let mut columns: Vec<Vec<(String, Vec<f32>)>> = Vec::new();
         for batch in batches {
@@ -223,7 +253,11 @@ impl FeatureTable {
             }
             let sample = |t: usize| ordered.iter().map(move |values| values[t]);
             let values = (0..samples).flat_map(sample).collect();
-            found.push(FeatureRun { key, stimulus: stimulus.flatten(), samples, values });
+            // Of the keys those that the table has tell which run it is.
+            let is_own = |run: &RunKey| (0..RUN_COLUMNS).all(|at| !self.keys[at] || run[at] == key[at]);
+            let kept = kept.and_then(|kept| kept.find(is_own)).filter(|kept| kept.count() == samples);
+            let kept = kept.cloned();
+            found.push(FeatureRun { key, stimulus: stimulus.flatten(), samples, values, kept });
         }
         Ok(Features { keys: self.keys, names, runs: found })
     }
@@ -414,7 +448,7 @@ fn in_order(key: RunKey, numbers: &[i64], values: Vec<f32>, p: usize) -> Result<
     } else {
         order.iter().flat_map(|row| values[row * p..(row + 1) * p].iter().copied()).collect()
     };
-    Ok(FeatureRun { key, stimulus: None, samples, values })
+    Ok(FeatureRun { key, stimulus: None, samples, values, kept: None })
 }
 
 impl Features {

@@ -38,7 +38,7 @@ use std::{
     sync::Arc,
 };
 use voxelflow_dataset::{node_codec::WireSchema, nodes::UnaryExec};
-use voxelflow_stage::{KEY_COLUMNS, Provenance, SERIES_COLUMN};
+use voxelflow_stage::{KEY_COLUMNS, LENGTHS_METADATA_KEY, Provenance, SERIES_COLUMN};
 
 /// Name of the operator in the pipeline language.
 pub const PREDICT: &str = "predict";
@@ -49,7 +49,8 @@ pub const PREDICT: &str = "predict";
 pub struct PredictOptions {
     /// The model's folder; in the language its first argument.
     pub model: String,
-    /// Samples of every run. Not needed for a design, which says it, and for runs as long as those of the training.
+    /// Samples of every run. Not needed for a design, which says of each how long it is, and for runs as long as those of
+    /// the training.
     pub time_points: Option<usize>,
 }
 
@@ -60,7 +61,8 @@ pub struct PredictNode {
     model: String,
     /// Of the model's files: what is made of other ones is another plan.
     version: String,
-    time_points: usize,
+    /// Of every run; none where they are as long as the runs of the design, of which each has its own length.
+    time_points: Option<usize>,
     /// Columns of the model's table that say which target a row is of, and their metadata.
     targets: SchemaRef,
     schema: DFSchemaRef,
@@ -99,19 +101,20 @@ impl PredictNode {
             let (what, option) = (PREDICT.into(), "time_points".into());
             voxelflow_stage::Error::OptionValue { what, option, reason }.into()
         };
+        let ragged = table.is_ragged();
         let length = match (table.time_points(), time_points) {
             (Some(own), Some(given)) if own != given => {
                 return Err(option(format!("is {own}, as the design has it, not {given}: leave it out")));
             }
-            (own, given) => own.or(given).or(known.run_samples),
+            (own, given) => own.or(given).or(known.run_samples.filter(|_| !ragged)),
         };
-        let length = length.ok_or_else(|| {
-            option(
+        if length.is_none() && !ragged {
+            return Err(option(
                 "is not known of this model: give it, the samples of every run, as in time_points => 121"
                     .into(),
-            )
-        })?;
-        if length == 0 || i32::try_from(length).is_err() {
+            ));
+        }
+        if let Some(length) = length.filter(|length| *length == 0 || i32::try_from(*length).is_err()) {
             return Err(option(format!("is the samples of every run, not {length}")));
         }
         let is_key = |field: &&FieldRef| KEY_COLUMNS.contains(&field.name().as_str());
@@ -124,11 +127,15 @@ impl PredictNode {
         input: LogicalPlan,
         model: String,
         version: String,
-        time_points: usize,
+        time_points: Option<usize>,
         targets: SchemaRef,
     ) -> Result<Self> {
         let name = Path::new(&model).file_name().map_or(model.as_str().into(), |name| name.to_string_lossy());
         let mut metadata = targets.metadata().clone();
+        metadata.extend(FeatureTable::find(input.schema().as_arrow()).map_err(named)?.metadata()?);
+        if time_points.is_some() {
+            metadata.remove(LENGTHS_METADATA_KEY);
+        }
         if let Some(mut provenance) = Provenance::of(&targets)? {
             provenance.push_history(format!("predict: model {name}"));
             metadata.extend(provenance.to_metadata()?);
@@ -144,10 +151,15 @@ impl PredictNode {
                 (Err(_), None) => {}
             }
         }
-        fields.push((None, Arc::new(Field::new(SERIES_COLUMN, series_type(time_points), true))));
+        let series = time_points.map_or_else(|| DataType::new_list(DataType::Float32, true), series_type);
+        fields.push((None, Arc::new(Field::new(SERIES_COLUMN, series, true))));
         let schema = DFSchema::new_with_metadata(fields, metadata).map_err(|e| refused(e.message()))?;
         Ok(Self { input, model, version, time_points, targets, schema: Arc::new(schema) })
     }
+}
+
+fn points_text(time_points: Option<usize>) -> String {
+    time_points.map_or_else(|| "the design's".into(), |points| points.to_string())
 }
 
 /// Keys are texts, whatever the features have them in.
@@ -193,7 +205,7 @@ impl UserDefinedLogicalNodeCore for PredictNode {
         self.schema.fields().iter().filter(|field| !same(field)).map(|field| field.name().clone()).collect()
     }
     fn fmt_for_explain(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Predict: model={}, time_points={}", self.model, self.time_points)
+        write!(f, "Predict: model={}, time_points={}", self.model, points_text(self.time_points))
     }
     fn with_exprs_and_inputs(&self, _exprs: Vec<Expr>, mut inputs: Vec<LogicalPlan>) -> PlanResult<Self> {
         match (inputs.pop(), inputs.is_empty()) {
@@ -211,7 +223,7 @@ impl UserDefinedLogicalNodeCore for PredictNode {
 }
 
 impl PredictNode {
-    fn identity(&self) -> (&str, &str, usize) {
+    fn identity(&self) -> (&str, &str, Option<usize>) {
         (&self.model, &self.version, self.time_points)
     }
 }

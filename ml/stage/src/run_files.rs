@@ -63,6 +63,9 @@ pub struct RunFiles {
     pub events: Option<EventFiles>,
     /// Seconds from the beginning of a volume to the moment that its values stand for.
     pub start_time: Option<f64>,
+    /// Whether confounds were removed from its series, which is done once.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub cleaned: bool,
 }
 
 impl RunFiles {
@@ -72,6 +75,12 @@ impl RunFiles {
     /// [`Error::Data`](crate::Error::Data) for metadata that cannot be read.
     pub fn of(schema: &Schema) -> Result<Vec<Self>> {
         Ok(carried(schema, RUNS_METADATA_KEY)?.unwrap_or_default())
+    }
+
+    /// The same run after confounds were removed from its series.
+    #[must_use]
+    pub fn after_cleaning(self) -> Self {
+        Self { confounds: None, confounds_sidecars: Vec::new(), cleaned: true, ..self }
     }
 
     /// Files that operators may read beside the image: confounds, what describes them, events.

@@ -1,12 +1,13 @@
 //! Series that are explained by features: which samples there are, and where the series of each target lie in a feed.
 //!
 //! ```text
-//!   features   run 1: samples 0..121 │ run 2: samples 0..121 │ …          a row a sample, run after run
+//!   features   run 1: volumes 0..121 │ run 2: volumes 0..121 │ …          a row a volume, run after run; those that were
+//!                                                                         dropped from the series are no samples
 //!   feed       run 1: targets 0..t   │ run 2: targets 0..t   │ …          a row a target and run; or, where runs were
 //!                                                                         joined, a row a target and all runs in it
 //! ```
 
-use crate::{Error, Result, SeriesFeed};
+use crate::{Error, KeptVolumes, Result, SeriesFeed};
 use serde::{Deserialize, Serialize};
 use std::ops::Range;
 
@@ -34,6 +35,20 @@ pub struct SampleRun {
     pub first_rows: Vec<usize>,
     /// What was seen or heard: runs of one stimulus are its repeats. `None`: not said.
     pub stimulus: Option<String>,
+    /// The volumes of the run that its samples are, where some were dropped.
+    pub kept: Option<KeptVolumes>,
+    /// Whether the features were cut to these volumes too: what preceded one that follows a gap is not known then.
+    pub features_cut: bool,
+}
+
+impl SampleRun {
+    /// Rows of its features: one for each volume of the run, or for each sample.
+    pub fn feature_rows(&self) -> usize {
+        match &self.kept {
+            Some(kept) if !self.features_cut => kept.stored(),
+            _ => self.samples,
+        }
+    }
 }
 
 impl Samples {
@@ -97,7 +112,7 @@ impl Samples {
 pub struct Explained<'a> {
     /// The series of the targets.
     pub series: &'a mut dyn SeriesFeed,
-    /// Features, a row a sample: `[n_samples, n_features]`, run after run.
+    /// Features, [`SampleRun::feature_rows`] of each run, run after run.
     pub features: &'a mut dyn SeriesFeed,
     /// Which samples, and where the targets lie.
     pub samples: &'a Samples,
@@ -110,7 +125,8 @@ mod tests {
     use crate::MemoryFeed;
 
     fn run(name: &str, offset: usize, first_rows: &[usize]) -> SampleRun {
-        SampleRun { name: name.into(), samples: 2, offset, first_rows: first_rows.to_vec(), stimulus: None }
+        let (name, first_rows) = (name.into(), first_rows.to_vec());
+        SampleRun { name, samples: 2, offset, first_rows, ..SampleRun::default() }
     }
 
     /// Target by target.

@@ -2,11 +2,13 @@
 
 use crate::{
     Error, Result,
-    series_column::{OF_ONE_LENGTH, is_ragged, series_length, series_of, values_of},
+    clean_lists::Lists,
+    series_column::{is_ragged, series_length, series_of, values_of},
 };
 use arrow::{
     array::{Array, ArrayRef, FixedSizeListArray, Float32Array},
-    datatypes::{DataType, Field, FieldRef},
+    compute::cast,
+    datatypes::{DataType, Field, FieldRef, Float32Type},
 };
 use datafusion::{
     error::Result as PlanResult,
@@ -16,6 +18,10 @@ use datafusion::{
 };
 use std::sync::Arc;
 use voxelflow_signal::pearson_r;
+
+/// What to do where one of two series has lost volumes.
+const OF_CLEANED: &str =
+    "where clean has dropped volumes, take the design of the cleaned table, as design(series, …)";
 
 /// The functions over series, to be registered with a session.
 pub fn series_functions() -> Vec<Arc<ScalarUDF>> {
@@ -84,22 +90,85 @@ impl SeriesUdf {
         Error::Call { function: self.function.name().to_owned(), reason }
     }
 
-    /// The length that all arguments have.
-    fn length<'a>(&self, arguments: impl IntoIterator<Item = (&'a str, &'a DataType)>) -> Result<usize> {
-        let mut length = None;
+    /// The length that all arguments have; none where each row has its own.
+    fn length<'a>(
+        &self,
+        arguments: impl IntoIterator<Item = (&'a str, &'a DataType)>,
+    ) -> Result<Option<usize>> {
+        let (mut length, mut ragged) = (None, false);
         for (name, data_type) in arguments {
-            let found = series_length(data_type).ok_or_else(|| {
-                let advice = if is_ragged(data_type) { format!(": {OF_ONE_LENGTH}") } else { String::new() };
-                self.wrong(format!(
-                    "`{name}` is {data_type}, not a column of series (FixedSizeList<Float32, T>){advice}"
-                ))
-            })?;
+            let Some(found) = series_length(data_type) else {
+                if !is_ragged(data_type) {
+                    let needed = "a column of series (FixedSizeList<Float32, T> or List<Float32>)";
+                    return Err(self.wrong(format!("`{name}` is {data_type}, not {needed}")));
+                }
+                ragged = true;
+                continue;
+            };
             let expected = *length.get_or_insert(found);
             if found != expected {
-                return Err(self.wrong(format!("`{name}` has {found} values, the other series {expected}")));
+                return Err(self.wrong(format!(
+                    "`{name}` has {found} values, the other series {expected}; {OF_CLEANED}"
+                )));
             }
         }
-        length.ok_or_else(|| self.wrong("it takes a column of series".into()))
+        Ok(length.filter(|_| !ragged))
+    }
+
+    /// One number for each row of series of one length.
+    fn of_length(&self, arrays: &[ArrayRef], length: usize) -> PlanResult<Vec<Option<f32>>> {
+        let series: Result<Vec<FixedSizeListArray>, _> =
+            arrays.iter().map(|a| series_of(a, length)).collect();
+        let series = series?;
+        let values: Vec<&[f32]> = series.iter().map(values_of).collect();
+        let numbers = self.function.apply(&values, length)?;
+        let known = |row: usize| series.iter().all(|s| s.is_valid(row));
+        let numbers = numbers.into_iter().enumerate();
+        Ok(numbers.map(|(row, number)| Some(number).filter(|n| n.is_finite() && known(row))).collect())
+    }
+
+    /// One number for each of `rows` rows of series whose length changes from run to run.
+    fn of_several_lengths(&self, arrays: &[ArrayRef], rows: usize) -> PlanResult<Vec<Option<f32>>> {
+        let lists = DataType::new_list(DataType::Float32, true);
+        let columns = arrays.iter().map(|a| cast(a, &lists)).collect::<Result<Vec<_>, _>>()?;
+        let series = columns.iter().map(Lists::of).collect::<PlanResult<Vec<_>>>()?;
+        let values =
+            series.iter().map(|own| own.values::<Float32Type>(f32::NAN)).collect::<PlanResult<Vec<_>>>()?;
+        let mut numbers = vec![None; rows];
+        let mut begin = 0;
+        while begin < rows {
+            // Neighbours of one length are computed together.
+            let points = self.points(&series, begin)?;
+            let mut end = begin + 1;
+            while end < rows && self.points(&series, end)? == points {
+                end += 1;
+            }
+            if let Some(points) = points.filter(|points| *points > 0) {
+                let own: Vec<&[f32]> =
+                    values.iter().zip(&series).map(|(all, own)| &all[own.place(begin..end)]).collect();
+                let found = self.function.apply(&own, points)?.into_iter();
+                let to = numbers[begin..end].iter_mut();
+                to.zip(found).for_each(|(to, number)| *to = Some(number).filter(|n| n.is_finite()));
+            }
+            begin = end;
+        }
+        Ok(numbers)
+    }
+
+    /// Points of all series of a row; none where one of them is null.
+    fn points(&self, series: &[Lists<'_>], row: usize) -> Result<Option<usize>> {
+        if !series.iter().all(|own| own.is_valid(row)) {
+            return Ok(None);
+        }
+        let mut lengths = series.iter().map(|own| own.points(row));
+        let first = lengths.next();
+        match lengths.find(|other| Some(*other) != first) {
+            None => Ok(first),
+            Some(other) => Err(self.wrong(format!(
+                "a series of {} values meets one of {other}; {OF_CLEANED}",
+                first.unwrap_or_default()
+            ))),
+        }
     }
 }
 
@@ -126,15 +195,10 @@ impl ScalarUDFImpl for SeriesUdf {
         let arrays: PlanResult<Vec<ArrayRef>> =
             args.args.iter().map(|a| a.to_array(args.number_rows)).collect();
         let arrays = arrays?;
-        let length = self.length(arrays.iter().map(|a| ("argument", a.data_type())))?;
-        let series: Result<Vec<FixedSizeListArray>, _> =
-            arrays.iter().map(|a| series_of(a, length)).collect();
-        let series = series?;
-        let values: Vec<&[f32]> = series.iter().map(values_of).collect();
-        let numbers = self.function.apply(&values, length)?;
-        let known = |row: usize| series.iter().all(|s| s.is_valid(row));
-        let numbers =
-            numbers.iter().enumerate().map(|(row, v)| Some(*v).filter(|v| v.is_finite() && known(row)));
-        Ok(ColumnarValue::Array(Arc::new(Float32Array::from_iter(numbers))))
+        let numbers = match self.length(arrays.iter().map(|a| ("argument", a.data_type())))? {
+            Some(length) => self.of_length(&arrays, length)?,
+            None => self.of_several_lengths(&arrays, args.number_rows)?,
+        };
+        Ok(ColumnarValue::Array(Arc::new(Float32Array::from(numbers))))
     }
 }

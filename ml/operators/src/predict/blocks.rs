@@ -161,12 +161,12 @@ impl Blocks {
         let fitted: Vec<bool> = series.chunks_exact(run.samples).map(|own| !own[0].is_nan()).collect();
         self.note(run, targets, &fitted);
         let DataType::FixedSizeList(item, length) = series_type(run.samples) else {
-            return internal_err!("series are lists of one length");
+            return internal_err!("series are lists");
         };
         let nulls = fitted.contains(&false).then(|| NullBuffer::from(fitted));
         let values = Arc::new(Float32Array::from(series));
-        let lists = FixedSizeListArray::try_new(item, length, values, nulls)?;
-        let lists: ArrayRef = Arc::new(lists);
+        // Where runs are of several lengths, they are cast to what the schema says.
+        let lists: ArrayRef = Arc::new(FixedSizeListArray::try_new(item, length, values, nulls)?);
         let mut columns = Vec::with_capacity(self.schema.fields().len());
         for field in self.schema.fields() {
             let name = field.name().as_str();
@@ -214,8 +214,8 @@ impl Blocks {
     }
 }
 
-/// Series of one table are of one length, and a run is longer than what it explains lies behind.
-fn check_lengths(runs: &[FeatureRun], time_points: usize, longest_delay: usize) -> Result<()> {
+/// Series are as long as the table says, and a run is longer than what it explains lies behind.
+fn check_lengths(runs: &[FeatureRun], time_points: Option<usize>, longest_delay: usize) -> Result<()> {
     if let Some(run) = runs.iter().find(|run| run.samples <= longest_delay) {
         return Err(refused(format!(
             "{} has {} samples of features, and the model's longest delay is {longest_delay}: leave such runs out",
@@ -223,6 +223,15 @@ fn check_lengths(runs: &[FeatureRun], time_points: usize, longest_delay: usize) 
             run.samples
         )));
     }
+    let cut = runs.iter().find(|run| run.kept.is_some());
+    if let Some(run) = cut.filter(|_| longest_delay > 0) {
+        return Err(refused(format!(
+            "{} has features of the kept volumes alone, and the model has delays: take the design of the table before its \
+             volumes were dropped",
+            run_name(&run.key)
+        )));
+    }
+    let Some(time_points) = time_points else { return Ok(()) };
     let Some(run) = runs.iter().find(|run| run.samples != time_points) else { return Ok(()) };
     Err(refused(format!(
         "{} has {} samples of features, and the series are to have {time_points}; write time_points => {} and choose \

@@ -1,6 +1,6 @@
 //! Prediction as it runs: the features of whole runs come in, rows of every target leave, block by block.
 
-use super::{PREDICT, blocks::Blocks, named};
+use super::{PREDICT, blocks::Blocks, named, points_text};
 use crate::{Error, StageCatalog, features::FeatureTable};
 use arrow::{datatypes::SchemaRef, record_batch::RecordBatch};
 use datafusion::{
@@ -22,8 +22,8 @@ use voxelflow_dataset::{
 pub(super) struct Predict {
     /// The model's folder, of a file system that everybody sees, or a URL.
     pub model: String,
-    /// Samples of every run.
-    pub time_points: usize,
+    /// Samples of every run, where they are the same.
+    pub time_points: Option<usize>,
     pub schema: WireSchema,
 }
 
@@ -47,7 +47,7 @@ impl UnaryOperator for Predict {
         Arc::clone(&self.schema.0)
     }
     fn describe(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "model={}, time_points={}", self.model, self.time_points)
+        write!(f, "model={}, time_points={}", self.model, points_text(self.time_points))
     }
     /// Runs are whole, and coefficients are read once for all of them; products use all cores.
     fn distribution(&self) -> Distribution {

@@ -7,6 +7,7 @@ use super::{
     model_folder::ModelFolder,
     outlook::{outlook, room_of},
     run_record::{RunClaim, RunRecord},
+    samples::RunMetadata,
     spool::{Spool, SpoolFolder},
 };
 use crate::{
@@ -36,7 +37,7 @@ use std::{
     time::{Duration, Instant},
 };
 use voxelflow_dataset::{Finding, LedgerEntry, LedgerNotes, Level, RunKey, Runner};
-use voxelflow_stage::{GRID_METADATA_KEY, Grid, History, Room, Segments};
+use voxelflow_stage::{GRID_METADATA_KEY, Grid, History, Room};
 
 /// Executes [`TrainNode`](crate::TrainNode); one partition, one row for each epoch.
 #[derive(Debug)]
@@ -215,13 +216,13 @@ async fn train_on(
     let explained = match features {
         Some(plan) => {
             let features = read_features(plan, notes, context).await?;
-            let segments = Segments::of(&train.schema()).map_err(Error::from)?;
-            let own = explained((&rows, segments.as_ref()), &features, (&spool, context)).await?;
+            let runs = RunMetadata::of(&train.schema())?;
+            let own = explained((&rows, &runs), &features, (&spool, context)).await?;
             job.estimator.check_samples(&own.0.samples).map_err(Error::from)?;
             let held_out = match (&validation, validation_plan) {
                 (Some(rows), Some(plan)) => {
-                    let segments = Segments::of(&plan.schema()).map_err(Error::from)?;
-                    let held_out = explained((rows, segments.as_ref()), &features, (&spool, context)).await?;
+                    let runs = RunMetadata::of(&plan.schema())?;
+                    let held_out = explained((rows, &runs), &features, (&spool, context)).await?;
                     same_targets(&own.1, &held_out.1)?;
                     other_stimuli(&own.0.samples, &held_out.0.samples)?;
                     Some(held_out.0)

@@ -3,7 +3,7 @@
 
 use super::{
     rank::FeaturesPlace,
-    samples::{self, Gathered, TargetGroup},
+    samples::{self, Gathered, RunMetadata, TargetGroup},
     spool::{Spool, SpoolFolder, SpoolPlace},
     target_table,
 };
@@ -17,7 +17,7 @@ use datafusion::{error::Result as PlanResult, execution::TaskContext, physical_p
 use futures::TryStreamExt;
 use std::{path::Path, sync::Arc};
 use voxelflow_dataset::{Finding, LedgerEntry, LedgerNotes, Level, RunKey, Runner};
-use voxelflow_stage::{Samples, Segments};
+use voxelflow_stage::Samples;
 
 /// All features, in the driver.
 pub(super) async fn read_features(
@@ -37,11 +37,11 @@ pub(super) async fn read_features(
 
 /// The samples of `rows`, with their features spooled for the ranks, and who the targets are.
 pub(super) async fn explained(
-    (rows, segments): (&Spool, Option<&Segments>),
+    (rows, runs): (&Spool, &RunMetadata),
     features: &Features,
     (spool, context): (&SpoolFolder, &Arc<TaskContext>),
 ) -> PlanResult<(FeaturesPlace, Vec<TargetGroup>)> {
-    let Gathered { samples, order, groups } = samples::gather(rows, segments, features)?;
+    let Gathered { samples, order, groups } = samples::gather(rows, runs, features)?;
     let values = features.values(&order);
     let place = SpoolPlace::write(&values, features.names.len(), spool, context).await?;
     Ok((FeaturesPlace { place, samples }, groups))

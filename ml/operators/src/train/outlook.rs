@@ -14,7 +14,7 @@ use datafusion::{
 };
 use std::sync::Arc;
 use voxelflow_dataset::{Runner, log_tail::current_task, memory_of_session};
-use voxelflow_stage::{Needs, Result, Room, SampleRun, Samples, Segments};
+use voxelflow_stage::{Needs, Result, Room, RunVolumes, SampleRun, Samples, Segments};
 
 /// What a rank's process has. Ranks that are threads of the driver's process have the session's memory together; on an
 /// executor a rank has the bytes that are `reserved` for it, or, where these are 0, the memory of its slot, which the
@@ -53,6 +53,11 @@ fn samples(
     validation: Option<&Arc<dyn ExecutionPlan>>,
     features: &Arc<dyn ExecutionPlan>,
 ) -> Option<(Samples, Option<Samples>)> {
+    // Features of volumes that were dropped are of no sample.
+    let whole = |plan: &Arc<dyn ExecutionPlan>| matches!(RunVolumes::of(&plan.schema()), Ok(None));
+    if !whole(train) || !validation.is_none_or(whole) {
+        return None;
+    }
     let names = FeatureTable::find(&features.schema()).ok()?.names(&features.schema())?;
     let all = rows(features)?;
     // A row has the points of one target in one run, or in several that were joined.

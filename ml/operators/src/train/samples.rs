@@ -9,9 +9,10 @@ use crate::{
     Result,
     features::{FeatureRun, Features, refused, run_name},
 };
+use arrow::datatypes::Schema;
 use std::cmp::Ordering;
 use voxelflow_dataset::RunKey;
-use voxelflow_stage::{SampleRun, Samples, Segments};
+use voxelflow_stage::{KeptVolumes, RunVolumes, SampleRun, Samples, Segments};
 
 /// Targets of one subject in one space.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -40,11 +41,28 @@ struct RunRows<'a> {
     rows: &'a [Known],
 }
 
+/// What the schema of the series says of their runs.
+#[derive(Clone, Debug)]
+pub(super) struct RunMetadata {
+    /// Where runs lie in series that were joined.
+    segments: Option<Segments>,
+    /// Which volumes they have.
+    volumes: Option<RunVolumes>,
+}
+
+impl RunMetadata {
+    /// # Errors
+    /// Metadata that cannot be read.
+    pub fn of(schema: &Schema) -> Result<Self> {
+        Ok(Self { segments: Segments::of(schema)?, volumes: RunVolumes::of(schema)? })
+    }
+}
+
 /// Puts `spool` and `features` together.
 ///
 /// # Errors
 /// Voxels that some run lacks, runs without features, runs of another length than their features.
-pub(super) fn gather(spool: &Spool, segments: Option<&Segments>, features: &Features) -> Result<Gathered> {
+pub(super) fn gather(spool: &Spool, runs: &RunMetadata, features: &Features) -> Result<Gathered> {
     if spool.known.len() != spool.rows() {
         return Err(refused("the series have no column `voxel`, which tells the targets apart"));
     }
@@ -78,8 +96,9 @@ pub(super) fn gather(spool: &Spool, segments: Option<&Segments>, features: &Feat
     }
     let whole = [None];
     let named: Vec<Option<(&str, std::ops::Range<usize>)>> =
-        segments.map(|s| s.ranges().map(Some).collect()).unwrap_or_default();
+        runs.segments.iter().flat_map(|s| s.ranges().map(Some)).collect();
     let pieces = if named.is_empty() { &whole } else { named.as_slice() };
+    let volumes = runs.volumes.as_ref();
     let (mut runs, mut order) = (Vec::new(), Vec::new());
     for (at, run) in lead.iter().enumerate() {
         for piece in pieces {
@@ -90,20 +109,18 @@ pub(super) fn gather(spool: &Spool, segments: Option<&Segments>, features: &Feat
                 None => run_name(&key),
             };
             let points = piece.as_ref().map_or(run.points, |(_, range)| range.len());
-            let found = features.runs.get(number).map_or(0, |run| run.samples);
-            if found != points {
-                return Err(refused(format!(
-                    "{name} has {found} samples of features, and series of {points} points: give a row of features \
-                     for every volume"
-                )));
-            }
-            runs.push(SampleRun {
-                name,
+            let Some(own) = features.runs.get(number) else { return Err(refused("there are none")) };
+            let run = SampleRun {
                 samples: points,
                 offset: piece.as_ref().map_or(0, |(_, range)| range.start),
                 first_rows: groups.iter().map(|(_, runs)| runs[at].first).collect(),
-                stimulus: features.runs.get(number).and_then(|run| run.stimulus.clone()),
-            });
+                stimulus: own.stimulus.clone(),
+                kept: volumes_of(volumes, &groups, at, label)?.cloned(),
+                features_cut: own.kept.is_some(),
+                name,
+            };
+            same_volumes(&run, own)?;
+            runs.push(run);
             order.push(number);
         }
     }
@@ -163,6 +180,54 @@ fn same_runs(lead: &[RunRows<'_>], runs: &[RunRows<'_>]) -> Result<()> {
          for each subject, with WHERE subject = '…'",
         run_name(&run)
     )))
+}
+
+/// The volumes that the series of run number `at` have in every group; none where they have all.
+fn volumes_of<'v>(
+    volumes: Option<&'v RunVolumes>,
+    groups: &[(TargetGroup, Vec<RunRows<'_>>)],
+    at: usize,
+    label: Option<&str>,
+) -> Result<Option<&'v KeptVolumes>> {
+    let Some(volumes) = volumes else { return Ok(None) };
+    let of = |runs: &[RunRows<'_>]| volumes.find(|run| is_of(&runs[at].origin.key(), label, [true; 4], run));
+    let mut each = groups.iter().map(|(_, runs)| (of(runs), runs[at].origin.key()));
+    let Some((first, lead)) = each.next() else { return Ok(None) };
+    match each.find(|(own, _)| *own != first) {
+        None => Ok(first),
+        Some((_, other)) => Err(refused(format!(
+            "{} and {} have lost different volumes: targets of one model have the same samples; train a model for each \
+             subject, with WHERE subject = '…'",
+            run_name(&lead),
+            run_name(&other)
+        ))),
+    }
+}
+
+/// Features are of the volumes that the series have, or of all of their run.
+fn same_volumes(run: &SampleRun, features: &FeatureRun) -> Result<()> {
+    let (name, points, found) = (&run.name, run.samples, features.samples);
+    let reason = match &run.kept {
+        Some(kept) if kept.count() != points => format!(
+            "{name} has series of {points} points, but {} of its volumes were kept: take the series as clean left them",
+            kept.count()
+        ),
+        kept if features.kept.is_some() && features.kept != *kept => format!(
+            "{name} has features of other volumes than its series: make the design of the table that is trained on, or of \
+             the one from which no volumes were dropped"
+        ),
+        Some(kept) if found != run.feature_rows() => format!(
+            "{name} has {found} samples of features, and its image {} volumes, of which the series have {points}: give a \
+             row of features for every volume of the image; those of dropped volumes are left out",
+            kept.stored()
+        ),
+        None if found != points => format!(
+            "{name} has {found} samples of features, and series of {points} points: give a row of features for every \
+             volume"
+        ),
+        _ => return Ok(()),
+    };
+    Err(refused(reason))
 }
 
 /// The features' run for run number `at` of every group.

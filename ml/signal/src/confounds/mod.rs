@@ -16,11 +16,12 @@ mod table;
 pub use scrub::DropReason;
 pub use settings::{
     CompcorCount, CompcorKind, Component, ConfoundSettings, Expansion, FirstVolume, IcaAroma, Preset,
+    SteadyState,
 };
 pub use table::{CompcorComponent, ConfoundTable};
 
 use crate::{Error, Result, SampleMask};
-use scrub::{drop_marked, marks_volumes, missing};
+use scrub::{NON_STEADY_STATE, drop_marked, marks_volumes, missing};
 
 /// A volume that is not used.
 #[derive(Clone, Debug, PartialEq)]
@@ -69,7 +70,8 @@ impl Confounds {
 /// Takes the regressors that `settings` ask for from `table`.
 ///
 /// `sidecar` lists the components of CompCor as the JSON file beside the table does; it may be empty where none are
-/// asked for. Columns named `non_steady_state…` and `motion_outlier…` mark volumes to drop and are no regressors.
+/// asked for. Columns named `non_steady_state…` and `motion_outlier…` mark volumes to drop and are no regressors, but the
+/// former where the volumes that they mark are kept.
 ///
 /// # Errors
 /// Columns that are not there ([`Error::MissingConfounds`]), a missing value outside the first volume
@@ -84,12 +86,23 @@ pub fn select_confounds(
         let reason = "compcor needs high_pass as well: its components come from series without slow drifts";
         return Err(Error::Setting { setting: "strategy", reason: reason.to_owned() });
     }
-    let (names, remarks) = columns::columns(table, sidecar, settings)?;
-    let (markers, names): (Vec<_>, Vec<_>) = names.into_iter().partition(|name| marks_volumes(name));
+    let keeps_unsteady = settings.non_steady_state == SteadyState::Keep;
+    if keeps_unsteady && asks(Component::NonSteadyState) {
+        let reason = "it keeps volumes that the confounds `non_steady_state` drop: leave out one of them";
+        return Err(Error::Setting { setting: "non_steady_state", reason: reason.to_owned() });
+    }
+    let (names, mut remarks) = columns::columns(table, sidecar, settings)?;
+    let marks = |name: &String| marks_volumes(name) && !(keeps_unsteady && name.contains(NON_STEADY_STATE));
+    let (markers, names): (Vec<_>, Vec<_>) = names.into_iter().partition(marks);
 
     let mut dropped: Vec<Option<DropReason>> = vec![None; table.volumes()];
-    for name in table.names().filter(|n| n.contains("non_steady_state")) {
-        drop_marked(table, name, &mut dropped)?;
+    let unsteady = || table.names().filter(|name| name.contains(NON_STEADY_STATE));
+    match unsteady().count() {
+        0 => {}
+        marked if keeps_unsteady => {
+            remarks.push(format!("{marked} volumes before the steady state are kept, as asked"));
+        }
+        _ => unsteady().try_for_each(|name| drop_marked(table, name, &mut dropped))?,
     }
     if asks(Component::Scrub) {
         scrub::scrub(table, settings, &mut dropped)?;

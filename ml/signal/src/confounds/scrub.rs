@@ -32,9 +32,12 @@ impl fmt::Display for DropReason {
     }
 }
 
+/// What fMRIPrep's names of columns have that mark volumes before the steady state.
+pub(super) const NON_STEADY_STATE: &str = "non_steady_state";
+
 /// Whether a column marks volumes instead of holding a regressor: fMRIPrep's names for one-hot columns.
 pub(super) fn marks_volumes(name: &str) -> bool {
-    name.contains("non_steady_state") || name.contains("motion_outlier")
+    name.contains(NON_STEADY_STATE) || name.contains("motion_outlier")
 }
 
 /// Drops the volumes that the one-hot column `name` marks.
@@ -46,7 +49,7 @@ pub(super) fn drop_marked(
     for (volume, value) in table.column(name)?.into_iter().enumerate() {
         let marked = value.ok_or_else(|| missing(name, volume))? != 0.0;
         if marked && dropped[volume].is_none() {
-            dropped[volume] = Some(match name.contains("non_steady_state") {
+            dropped[volume] = Some(match name.contains(NON_STEADY_STATE) {
                 true => DropReason::NonSteadyState,
                 false => DropReason::Marked(name.to_owned()),
             });

@@ -20,7 +20,7 @@ pub enum Component {
     IcaAroma,
     /// Volumes of high motion are dropped (Power 2014).
     Scrub,
-    /// Dropped always; naming it changes nothing.
+    /// Volumes before the steady state are dropped: without more, naming it changes nothing.
     NonSteadyState,
 }
 
@@ -99,6 +99,17 @@ pub enum IcaAroma {
     Basic,
 }
 
+/// What becomes of volumes that were taken before the scanner had come to its steady state.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum SteadyState {
+    /// They are dropped, as nilearn does.
+    #[default]
+    Drop,
+    /// They stay; columns that mark them may be regressors.
+    Keep,
+}
+
 /// What becomes of the first volume's missing values: a derivative has none there.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -154,6 +165,8 @@ pub struct ConfoundSettings {
     pub demean: bool,
     /// What becomes of the first volume's missing values.
     pub first_volume: FirstVolume,
+    /// What becomes of volumes before the steady state.
+    pub non_steady_state: SteadyState,
 }
 
 impl Default for ConfoundSettings {
@@ -172,6 +185,7 @@ impl Default for ConfoundSettings {
             ica_aroma: IcaAroma::Full,
             demean: true,
             first_volume: FirstVolume::Backfill,
+            non_steady_state: SteadyState::Drop,
         }
     }
 }
@@ -190,7 +204,7 @@ impl From<Preset> for ConfoundSettings {
 }
 
 impl ConfoundSettings {
-    /// These columns and nothing else; non-steady-state volumes are dropped all the same.
+    /// These columns and nothing else; volumes before the steady state are dropped all the same.
     pub fn of_columns(columns: Vec<String>) -> Self {
         Self { strategy: Vec::new(), columns, ..Self::default() }
     }

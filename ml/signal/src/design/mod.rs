@@ -34,7 +34,7 @@ pub use hrf::HrfModel;
 pub use report::{DesignReport, EventNote, Outcome};
 pub use settings::{DesignSettings, DriftModel};
 
-use crate::{Error, Regressors, Result};
+use crate::{Error, Regressors, Result, SampleMask};
 use fine_grid::FineGrid;
 use std::collections::HashSet;
 
@@ -87,6 +87,25 @@ impl Design {
         must_differ(&names)?;
         report.conclude(&names, &columns, rank(&columns, times.volumes())?);
         Ok(Self { names, columns, report })
+    }
+
+    /// The same design at the volumes of `mask` alone: events count also where their volumes were dropped, and drifts
+    /// are those of the whole run, as with nilearn's `sample_masks`.
+    ///
+    /// # Errors
+    /// [`Error::Shape`] for a mask of another run.
+    pub fn at(mut self, mask: &SampleMask) -> Result<Self> {
+        let volumes = self.columns.first().map_or(0, Vec::len);
+        if mask.volumes() != volumes {
+            let expected = format!("{volumes} volumes");
+            return Err(Error::Shape { what: "sample mask of a design", found: mask.volumes(), expected });
+        }
+        for column in &mut self.columns {
+            *column = mask.indices().iter().map(|volume| column[*volume]).collect();
+        }
+        let rank = rank(&self.columns, mask.kept())?;
+        self.report.conclude(&self.names, &self.columns, rank);
+        Ok(self)
     }
 
     /// The column called `name`.
