@@ -13,6 +13,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use tokio::sync::mpsc;
 use voxelflow_formats::{NiftiSpec, NiftiWriter};
+use voxelflow_stage::known_key;
 
 /// Settings of an export.
 #[derive(Clone, Debug, PartialEq)]
@@ -132,15 +133,16 @@ impl Export {
     fn keys(&self, batch: &RecordBatch) -> Result<Vec<StringArray>> {
         let text = |(name, index): &(&str, usize)| {
             let column = cast(batch.column(*index), &DataType::Utf8)?;
-            if column.null_count() > 0 {
+            let texts = column.as_string::<i32>();
+            if texts.iter().any(|text| known_key(text).is_none()) {
                 return Err(Error::Export {
                     reason: format!(
-                        "column `{name}` is null in some rows, so {{{name}}} names no file: leave it out of the \
+                        "column `{name}` is empty in some rows, so {{{name}}} names no file: leave it out of the \
                          target, or set it where the table is made (OPTIONS ({name} …))"
                     ),
                 });
             }
-            Ok(column.as_string::<i32>().clone())
+            Ok(texts.clone())
         };
         self.plan.keys.iter().map(text).collect()
     }

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use std::{collections::HashMap, path::Path};
 use voxelflow_dataset::RunKey;
 use voxelflow_formats::bids::{BidsRun, entities_in};
-use voxelflow_stage::RunLengths;
+use voxelflow_stage::{RunLengths, run_index};
 
 /// Subject, session, task, run and space, without their prefixes; `None` where nothing is known.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -16,7 +16,7 @@ pub struct RunKeys {
     pub session: Option<String>,
     /// `task-`
     pub task: Option<String>,
-    /// `run-`
+    /// `run-`, an index: without leading zeros.
     pub run: Option<String>,
     /// `space-`
     pub space: Option<String>,
@@ -35,7 +35,7 @@ impl RunKeys {
             subject: value("sub"),
             session: value("ses"),
             task: value("task"),
-            run: value("run"),
+            run: index(value("run")),
             space: value("space"),
         }
     }
@@ -50,13 +50,18 @@ impl RunKeys {
         [&self.subject, &self.session, &self.task, &self.run].map(Clone::clone)
     }
 
+    /// As texts of rows: an absent key is empty.
+    pub(crate) fn texts(&self) -> [String; 5] {
+        self.values().map(|value| value.unwrap_or_default().to_owned())
+    }
+
     /// What `self` says, else what `other` says.
     pub(crate) fn or(self, other: Self) -> Self {
         Self {
             subject: self.subject.or(other.subject),
             session: self.session.or(other.session),
             task: self.task.or(other.task),
-            run: self.run.or(other.run),
+            run: index(self.run).or(other.run),
             space: self.space.or(other.space),
         }
     }
@@ -68,10 +73,15 @@ impl From<&BidsRun> for RunKeys {
             subject: Some(run.subject.clone()),
             session: run.session.clone(),
             task: run.task.clone(),
-            run: run.run.clone(),
+            run: index(run.run.clone()),
             space: run.space.clone(),
         }
     }
+}
+
+/// Runs are numbers where their names are.
+fn index(run: Option<String>) -> Option<String> {
+    run.map(|run| run_index(&run).into_owned())
 }
 
 /// How long each run is, where runs differ, as schema metadata: of every file its run, its points and its name.
@@ -106,7 +116,7 @@ mod tests {
 
     #[test]
     fn entities_are_read_without_their_prefix() {
-        let name = RunKeys::of(Path::new("x/sub-01_ses-a_task-x_run-1_space-Y_desc-preproc_bold.nii.gz"));
+        let name = RunKeys::of(Path::new("x/sub-01_ses-a_task-x_run-01_space-Y_desc-preproc_bold.nii.gz"));
         assert_eq!(name.values(), [Some("01"), Some("a"), Some("x"), Some("1"), Some("Y")]);
         let name = RunKeys::of(Path::new("ds003_sub-01_mc.nii.gz"));
         assert_eq!(name.values(), [Some("01"), None, None, None, None]);

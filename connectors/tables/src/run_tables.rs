@@ -263,7 +263,7 @@ fn files(run: &BidsRun, folders: Folders) -> RunFiles {
         ),
     });
     RunFiles {
-        keys: [Some(run.subject.clone()), run.session.clone(), run.task.clone(), run.run.clone()],
+        keys: RunKeys::from(run).run(),
         image: run.bold.first().map(|path| listing.location_of(path)).unwrap_or_default(),
         confounds: confounds.map(|path| listing.location_of(path)),
         confounds_sidecars: sidecars.iter().map(|path| listing.location_of(path)).collect(),

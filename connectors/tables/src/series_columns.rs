@@ -1,7 +1,7 @@
 //! The columns of tables of series that lie on no grid: their schema, and batches of it.
 
 use crate::series_file::SeriesFile;
-use crate::series_rows::{series_lists, series_type};
+use crate::series_rows::{same_text, series_lists, series_type};
 use crate::{Result, SeriesFormat};
 use arrow::array::{
     ArrayRef, Float32Array, RecordBatch, RecordBatchOptions, StringArray, UInt16Array, UInt32Array,
@@ -79,7 +79,7 @@ pub(crate) fn schema(
 pub(crate) struct SeriesRowBuilder {
     schema: SchemaRef,
     columns: Vec<Column>,
-    names: [Option<String>; NAMES],
+    names: [String; NAMES],
     /// Structures of the rows: the row after the last of each.
     structures: Vec<(usize, Option<String>)>,
     models: Vec<BrainModel>,
@@ -99,7 +99,7 @@ impl SeriesRowBuilder {
         Self {
             schema,
             columns: columns.iter().filter_map(|at| all.get(*at).copied()).collect(),
-            names: file.keys.values().map(|value| value.map(str::to_owned)),
+            names: file.keys.texts(),
             structures: structures.collect(),
             models,
             points: file.points,
@@ -125,9 +125,7 @@ impl SeriesRowBuilder {
 
     fn column(&self, column: Column, rows: &Range<usize>, series: &mut Option<Vec<f32>>) -> Result<ArrayRef> {
         Ok(match column {
-            Column::Name(at) => {
-                Arc::new(std::iter::repeat_n(self.names[at].as_deref(), rows.len()).collect::<StringArray>())
-            }
+            Column::Name(at) => same_text(&self.names[at], rows.len()),
             Column::Structure => {
                 Arc::new(rows.clone().map(|row| self.structure(row)).collect::<StringArray>())
             }

@@ -77,6 +77,11 @@ pub(crate) fn series_lists(schema: &Schema, points: usize, values: ArrayRef) -> 
     })
 }
 
+/// A column that says the same in all of its rows.
+pub(crate) fn same_text(text: &str, rows: usize) -> ArrayRef {
+    Arc::new(StringArray::from_iter_values(std::iter::repeat_n(text, rows)))
+}
+
 fn item(number: DataType) -> Arc<Field> {
     Arc::new(Field::new_list_field(number, true))
 }
@@ -113,7 +118,7 @@ pub(crate) enum Series {
 /// Builds batches of the columns that are asked for.
 pub(crate) struct RowBuilder {
     schema: SchemaRef,
-    names: [Option<String>; NAMES],
+    names: [String; NAMES],
     shape: [usize; 3],
     volumes: usize,
 }
@@ -121,7 +126,7 @@ pub(crate) struct RowBuilder {
 impl RowBuilder {
     /// For rows of `image` on a grid of `shape`; `schema` describes the columns that are asked for.
     pub fn new(image: &Image, shape: [usize; 3], schema: SchemaRef) -> Self {
-        let names = image.keys.values().map(|v| v.map(str::to_owned));
+        let names = image.keys.texts();
         Self { schema, names, shape, volumes: image.volumes }
     }
 
@@ -137,10 +142,7 @@ impl RowBuilder {
         let column = |field: &Arc<Field>| match field.name().as_str() {
             SERIES_COLUMN => self.series(series.take().unwrap_or(Series::Absent)),
             name => Ok(match KEY_COLUMNS.iter().take(NAMES).position(|known| *known == name) {
-                Some(at) => {
-                    let name = self.names[at].as_deref();
-                    Arc::new(std::iter::repeat_n(name, count).collect::<StringArray>())
-                }
+                Some(at) => same_text(&self.names[at], count),
                 None => self.key(name, rows, range.clone()),
             }),
         };

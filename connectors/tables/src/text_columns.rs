@@ -1,11 +1,12 @@
 //! Text files as typed columns: those of all files together, a batch a file.
 
+use crate::series_rows::same_text;
 use crate::text_file::{Content, TextFile};
 use crate::{Result, TextTables};
 use arrow::array::{ArrayRef, Float64Array, RecordBatch, RecordBatchOptions, StringArray, UInt32Array};
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use std::sync::Arc;
-use voxelflow_stage::KEY_COLUMNS;
+use voxelflow_stage::{KEY_COLUMNS, run_index};
 
 /// Keys of a run among [`KEY_COLUMNS`].
 const KEYS: usize = 4;
@@ -15,6 +16,8 @@ const KEYS: usize = 4;
 enum Column {
     /// A key, by its place in [`KEY_COLUMNS`].
     Key(usize),
+    /// A key that the file has itself, by its place.
+    OwnKey(usize),
     /// `participant_id` or `session_id` of the row, without `sub-` or `ses-`.
     Participant {
         of: &'static str,
@@ -40,7 +43,11 @@ pub(crate) fn batches(kind: TextTables, files: &[TextFile]) -> Result<(SchemaRef
         let data_type = match column {
             Column::Volume => DataType::UInt32,
             Column::Numbers => DataType::Float64,
-            Column::Key(_) | Column::Participant { .. } | Column::Condition | Column::Text => DataType::Utf8,
+            Column::Key(_)
+            | Column::OwnKey(_)
+            | Column::Participant { .. }
+            | Column::Condition
+            | Column::Text => DataType::Utf8,
         };
         Field::new(name, data_type, *column != Column::Volume)
     };
@@ -86,6 +93,10 @@ fn columns(kind: TextTables, files: &[TextFile]) -> Result<Vec<(String, Column)>
     }
     columns.retain(|(name, _)| !own.contains(&name.as_str()));
     for name in own {
+        if let Some(at) = KEY_COLUMNS[..KEYS].iter().position(|key| *key == name) {
+            columns.push((name.to_owned(), Column::OwnKey(at)));
+            continue;
+        }
         let numbers = match kind.is_number(name) {
             Some(numbers) => numbers,
             None => is_numeric(files, name)?,
@@ -109,12 +120,22 @@ fn is_numeric(files: &[TextFile], name: &str) -> Result<bool> {
 fn cells(kind: TextTables, file: &TextFile, name: &str, column: &Column) -> Result<ArrayRef> {
     let same = |text: Option<&str>| Arc::new(std::iter::repeat_n(text, file.rows).collect::<StringArray>());
     Ok(match column {
-        Column::Key(at) => same(file.keys[*at].as_deref()),
+        Column::Key(at) => same_text(file.keys[*at].as_deref().unwrap_or_default(), file.rows),
+        Column::OwnKey(at) => {
+            let key = |text: Option<&str>| match (KEY_COLUMNS[*at], text.unwrap_or_default()) {
+                ("run", run) => run_index(run).into_owned(),
+                (_, key) => key.to_owned(),
+            };
+            Arc::new(StringArray::from_iter_values(texts(file, name)?.into_iter().map(key)))
+        }
         Column::Condition => same(file.condition.as_deref()),
         Column::Volume => Arc::new(UInt32Array::from_iter_values(0..file.rows as u32)),
         Column::Participant { of, prefix } => {
-            let bare = |id: Option<&str>| id.map(|id| id.strip_prefix(prefix).unwrap_or(id).to_owned());
-            Arc::new(texts(file, of)?.into_iter().map(bare).collect::<StringArray>())
+            let bare = |id: Option<&str>| {
+                let id = id.unwrap_or_default();
+                id.strip_prefix(prefix).unwrap_or(id).to_owned()
+            };
+            Arc::new(StringArray::from_iter_values(texts(file, of)?.into_iter().map(bare)))
         }
         Column::Text => Arc::new(texts(file, name)?.into_iter().collect::<StringArray>()),
         Column::Numbers => Arc::new(numbers(kind, file, name)?.into_iter().collect::<Float64Array>()),

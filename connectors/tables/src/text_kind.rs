@@ -6,8 +6,8 @@ use std::fmt;
 /// What a table of text files is made from. Each is a factory, to be registered under its [`name`](Self::name).
 ///
 /// All begin with the keys `subject`, `session`, `task` and `run`, from the options, else from the file's name or (EV,
-/// MOVEMENT) its place in a folder of the HCP pipelines; where a file has a column of such a name, that one stays.
-/// `n/a` is null.
+/// MOVEMENT) its place in a folder of the HCP pipelines; where a file has a column of such a name, that one stays. Keys
+/// are texts, `run` an index, and empty where they are absent. `n/a` is null elsewhere.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TextTables {
     /// `*_events.tsv`: `onset` and `duration` in seconds, `trial_type`, and what else there is.

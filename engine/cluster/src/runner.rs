@@ -376,6 +376,7 @@ impl RunCounts for JobCounts {
                 return Ok(unknown_ledger(self.tells, &e.to_string()));
             }
         };
-        Ok(absorb_metrics(&self.context, metrics.iter().map(|(name, value)| (name.as_str(), *value))))
+        let metrics = metrics.iter().map(|(name, value)| (name.as_str(), *value));
+        Ok(absorb_metrics(&self.context, metrics).concluded())
     }
 }

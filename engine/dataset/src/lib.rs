@@ -68,8 +68,8 @@ pub use error::{Cause, Error, Result, cause_in};
 pub use functions::{Accumulator, Broadcast, Function};
 pub use keys::{Grouped, ReduceOp};
 pub use ledger::{
-    Finding, Indices, LISTED, Ledger, LedgerEntry, LedgerNode, LedgerNotes, Level, Places, RUN_KEYS, RunKey,
-    ledger_schema,
+    Finding, Indices, KeyJoin, LISTED, Ledger, LedgerEntry, LedgerNode, LedgerNotes, Level, Places, RUN_KEYS,
+    RunKey, ledger_schema,
 };
 pub use no_stages::NoStages;
 pub use node_codec::NodeCodec;

@@ -233,6 +233,6 @@ struct LocalCounts(Arc<dyn ExecutionPlan>);
 #[async_trait]
 impl RunCounts for LocalCounts {
     async fn gather(&self) -> Result<Ledger> {
-        Ok(Ledger::of_plan(self.0.as_ref()))
+        Ok(Ledger::of_plan(self.0.as_ref()).concluded())
     }
 }

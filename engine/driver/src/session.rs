@@ -25,7 +25,7 @@ use voxelflow_dataset::{
     Dataset, Engine, EngineConfig, OptionMap, StagePlanner, StageSpec, StoresOf, TrainedModel, build_id,
     register_stages, runner::Fault, session_state,
 };
-use voxelflow_operators::{SameGrid, StageCatalog, end_cut_off, extension_planners};
+use voxelflow_operators::{NoteJoinKeys, SameGrid, StageCatalog, end_cut_off, extension_planners};
 use voxelflow_storage::{Purpose, StoreOptions, StoreRegistry, is_published};
 use voxelflow_sync::network::ClusterKey;
 use voxelflow_tables::{ExportOptions, ImageTables, Stores, TextTables, check_export, export_maps};
@@ -242,8 +242,10 @@ fn local_folder(out: &Path) -> Result<()> {
 fn session_state_of(config: &EngineConfig, stores: &LiveOptions) -> Result<SessionState> {
     let mut config = config.clone();
     config.object_stores.get_or_insert_with(|| Arc::new(SessionStores::new(stores.clone())));
-    let mut state =
-        session_state(extension_planners(), &config)?.with_analyzer_rule(Arc::new(SameGrid)).build();
+    let mut state = session_state(extension_planners(), &config)?
+        .with_analyzer_rule(Arc::new(SameGrid))
+        .with_analyzer_rule(Arc::new(NoteJoinKeys))
+        .build();
     state.config_mut().options_mut().extensions.insert(StoreSettings::new(stores));
     for tables in ImageTables::ALL {
         let factory: Arc<dyn TableProviderFactory> = Arc::new(tables);

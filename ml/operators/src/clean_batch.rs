@@ -274,7 +274,8 @@ fn describe(batch: &RecordBatch, row: usize) -> String {
         .filter(|(_, column)| column.is_valid(row))
         .filter_map(|(name, column)| {
             let formatter = ArrayFormatter::try_new(column.as_ref(), &options).ok()?;
-            Some(format!("{name} {}", formatter.value(row).try_to_string().ok()?))
+            let value = formatter.value(row).try_to_string().ok()?;
+            (!value.is_empty()).then(|| format!("{name} {value}"))
         })
         .collect();
     if keys.is_empty() { format!("row {row} of the batch") } else { keys.join(", ") }

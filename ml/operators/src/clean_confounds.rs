@@ -219,6 +219,7 @@ impl RunCleaners {
             let mut keys: [Option<String>; RUN_COLUMNS] = Default::default();
             for (key, (column, name)) in keys.iter_mut().zip(columns.iter().zip(&names)) {
                 *key = column.is_valid(rows.start).then(|| name.value(rows.start).to_string());
+                *key = key.take().filter(|key| !key.is_empty());
             }
             let place = self.places.get(&keys).copied().ok_or_else(|| Error::Confounds {
                 run: RunFiles { keys: keys.clone(), ..RunFiles::default() }.label(),

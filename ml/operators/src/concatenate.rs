@@ -4,7 +4,7 @@
 //!   rows ─► by group and voxel, sorted (spilling where memory is short) ─► ConcatenateExec: one voxel at a time
 //! ```
 //! Which runs there are, and their order, is known when the statement is planned, so the length of the series stands in
-//! their type. Key columns that tell the runs apart are null afterwards; where each run lies is in the metadata.
+//! their type. Key columns that tell the runs apart are empty afterwards; where each run lies is in the metadata.
 
 mod exec;
 mod gather;

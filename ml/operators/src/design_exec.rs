@@ -5,8 +5,7 @@ use crate::design::{REGRESSOR_COLUMN, RUN_COLUMNS};
 use crate::design_runs::{RunDesign, RunDesigns};
 use arrow::{
     array::{
-        Array, ArrayRef, AsArray, FixedSizeListArray, Float32Array, ListArray, RecordBatch, StringArray,
-        UInt32Array,
+        ArrayRef, AsArray, FixedSizeListArray, Float32Array, ListArray, RecordBatch, StringArray, UInt32Array,
     },
     buffer::OffsetBuffer,
     compute::{cast, take},
@@ -31,7 +30,7 @@ use voxelflow_dataset::{
     LedgerNode, LedgerNotes, NodeCodec, PartitionWise,
     node_codec::{one_input, read_settings, write_settings},
 };
-use voxelflow_stage::SERIES_COLUMN;
+use voxelflow_stage::{SERIES_COLUMN, key_in};
 
 const NAME: &str = "DesignExec";
 
@@ -100,9 +99,7 @@ fn regressors(
 ) -> Result<(RecordBatch, Vec<RunDesign>), DataFusionError> {
     let texts: Vec<ArrayRef> =
         keys.columns().iter().map(|column| cast(column, &DataType::Utf8)).collect::<Result<_, _>>()?;
-    let key = |text: &ArrayRef, row: usize| {
-        text.is_valid(row).then(|| text.as_string::<i32>().value(row).to_owned())
-    };
+    let key = |text: &ArrayRef, row: usize| key_in(text.as_string::<i32>(), row).map(str::to_owned);
     let mut found = Vec::with_capacity(keys.num_rows());
     for row in 0..keys.num_rows() {
         let mut of_run: [Option<String>; RUN_COLUMNS] = Default::default();

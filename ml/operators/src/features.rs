@@ -22,7 +22,7 @@ use arrow::{
 };
 use std::{collections::HashMap, sync::Arc};
 use voxelflow_dataset::RunKey;
-use voxelflow_stage::{KEY_COLUMNS, KeptVolumes, RunVolumes};
+use voxelflow_stage::{KEY_COLUMNS, KeptVolumes, RunVolumes, key_in, run_index};
 
 /// Clause of the statement, for messages.
 pub(crate) const FEATURES: &str = "FEATURES";
@@ -332,7 +332,15 @@ fn column(batch: &RecordBatch, name: &str, data_type: &DataType) -> Result<Array
 }
 
 fn key_of(keys: &[Option<ArrayRef>; RUN_COLUMNS], row: usize) -> RunKey {
-    std::array::from_fn(|column| text_of(keys[column].as_ref(), row))
+    let mut key = RunKey::default();
+    for (key, column) in key.iter_mut().zip(keys) {
+        *key = column.as_ref().and_then(|column| key_in(column.as_string::<i32>(), row)).map(str::to_owned);
+    }
+    // Stimuli that a lab has written down are of run `01` as well.
+    if let Some(run) = &mut key[RUN_COLUMNS - 1] {
+        *run = run_index(run).into_owned();
+    }
+    key
 }
 
 fn text_of(column: Option<&ArrayRef>, row: usize) -> Option<String> {

@@ -2,8 +2,12 @@
 
 use crate::{
     CleanNode, ConcatenateNode, DesignNode, GangMember, GangMemberExec, PredictNode, SplitNode, TrainExec,
-    TrainNode, concatenate::plan_concatenate_exec, plan_clean_exec, plan_design_exec,
-    predict::plan_predict_exec, split::plan_split_exec,
+    TrainNode,
+    concatenate::plan_concatenate_exec,
+    join_keys::{JoinKeysNode, plan_join_keys},
+    plan_clean_exec, plan_design_exec,
+    predict::plan_predict_exec,
+    split::plan_split_exec,
 };
 use async_trait::async_trait;
 use datafusion::{
@@ -60,6 +64,9 @@ impl ExtensionPlanner for OperatorsPlanner {
         }
         if let Some(concatenate) = node.as_any().downcast_ref::<ConcatenateNode>() {
             return plan_concatenate_exec(concatenate, physical_inputs).map(Some);
+        }
+        if let Some(keys) = node.as_any().downcast_ref::<JoinKeysNode>() {
+            return plan_join_keys(keys, physical_inputs).map(Some);
         }
         if let Some(predict) = node.as_any().downcast_ref::<PredictNode>() {
             return plan_predict_exec(predict, physical_inputs).map(Some);

@@ -63,6 +63,8 @@ pub enum Finding {
     Noted,
     /// What was met is not known.
     Unknown,
+    /// Keys that a side of a join has met: no row of a ledger, but what its conclusions are drawn from.
+    JoinKeys,
 }
 
 impl Finding {
@@ -81,6 +83,7 @@ impl Finding {
             Self::Event => "event",
             Self::Noted => "noted",
             Self::Unknown => "unknown",
+            Self::JoinKeys => "join_keys",
         }
     }
 }

@@ -13,11 +13,13 @@
 //! whichever partition they come, and of the places the lowest are kept (see [`LISTED`]).
 
 mod entry;
+mod joins;
 mod notes;
 mod places;
 mod rows;
 
 pub use entry::{Finding, LedgerEntry, Level, RUN_KEYS, RunKey};
+pub use joins::KeyJoin;
 pub use notes::{LedgerNode, LedgerNotes};
 pub use places::{Indices, LISTED, Places};
 pub use rows::ledger_schema;

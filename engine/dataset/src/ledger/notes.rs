@@ -134,8 +134,10 @@ impl fmt::Debug for LedgerNotes {
     }
 }
 
+/// An absent key is null or empty.
 fn text(column: &ArrayRef, row: usize) -> Result<Option<String>, ArrowError> {
-    column.is_valid(row).then(|| array_value_to_string(column, row)).transpose()
+    let text = column.is_valid(row).then(|| array_value_to_string(column, row)).transpose()?;
+    Ok(text.filter(|text| !text.is_empty()))
 }
 
 /// What the metric `name` says for the ledger: nothing if it is none of the ledger's, or is of another build.

@@ -38,7 +38,12 @@ fn batch(ledger: &Ledger, statement: &str) -> Result<RecordBatch> {
         Arc::new(ledger.iter().map(of).collect::<StringArray>())
     };
     let mut columns = vec![text(&|_| Some(statement.to_owned()))];
-    columns.extend((0..RUN_KEYS.len()).map(|key| text(&move |entry| entry.run()[key].clone())));
+    // A run that lacks a key has the empty text, as in other tables; what is about no run has null.
+    let key = |entry: &LedgerEntry, key: usize| {
+        let run = entry.run();
+        run.iter().any(Option::is_some).then(|| run[key].clone().unwrap_or_default())
+    };
+    columns.extend((0..RUN_KEYS.len()).map(|at| text(&move |entry| key(entry, at))));
     columns.push(text(&|entry| Some(entry.level().name().into())));
     columns.push(text(&|entry| Some(entry.what().name().into())));
     columns.push(text(&|entry| Some(entry.reason().into())));

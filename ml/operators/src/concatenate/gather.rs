@@ -10,7 +10,7 @@ use crate::{
     series_column::{series_of, series_type, values_of},
 };
 use arrow::{
-    array::{Array, ArrayRef, AsArray, FixedSizeListArray, Float32Array, StringArray, new_null_array},
+    array::{Array, ArrayRef, AsArray, FixedSizeListArray, Float32Array, StringArray},
     compute::{cast, interleave},
     datatypes::{DataType, Field, Float32Type, Schema, SchemaRef},
     record_batch::RecordBatch,
@@ -20,6 +20,7 @@ use arrow::{
 use datafusion::{common::internal_datafusion_err, error::Result};
 use std::{collections::VecDeque, sync::Arc};
 use voxelflow_dataset::{Finding, LedgerEntry, LedgerNotes, Level, RUN_KEYS, RunKey};
+use voxelflow_stage::{key_in, known_key};
 
 /// Bytes of series that are given at once, about.
 const GIVEN_BYTES: usize = 8 << 20;
@@ -120,7 +121,7 @@ impl Gather {
     /// Puts a row of the newest batch in its place among the runs of its voxel.
     fn place(&mut self, names: &[ArrayRef], row: usize) -> Result<()> {
         let texts: Vec<&StringArray> = names.iter().map(|column| column.as_string::<i32>()).collect();
-        let run = label(texts.iter().map(|text| text.is_valid(row).then(|| text.value(row))));
+        let run = label(texts.iter().map(|text| key_in(text, row)));
         let place = (self.held.len() - 1, row);
         let labels = self.settings.order.labels();
         let Some(number) = labels.iter().position(|known| *known == run) else {
@@ -203,7 +204,8 @@ impl Gather {
             }
         }
         for (name, at) in &self.settings.group {
-            let is_known = self.held[place.0].batch.column(*at).is_valid(place.1);
+            let is_known = known_key(Some(&self.shown(*place, *at))).is_some()
+                && self.held[place.0].batch.column(*at).is_valid(place.1);
             if let Some(key) = RUN_KEYS.iter().position(|key| key == name).filter(|_| is_known) {
                 run[key] = Some(self.shown(*place, *at));
             }
@@ -237,7 +239,9 @@ impl Gather {
                 return self.series(&whole);
             }
             if self.settings.apart.iter().any(|(_, apart)| *apart == at) {
-                return Ok(new_null_array(self.schema.field(at).data_type(), first.len()));
+                // They are of no single run.
+                let absent = StringArray::from_iter_values(std::iter::repeat_n("", first.len()));
+                return Ok(cast(&absent, self.schema.field(at).data_type())?);
             }
             let arrays: Vec<&dyn Array> = self.held.iter().map(|h| h.batch.column(at).as_ref()).collect();
             Ok(interleave(&arrays, &first)?)
@@ -284,8 +288,11 @@ impl Gather {
             return Error::Concatenate { reason: reason.to_owned() }.into();
         };
         let group = self.settings.group.iter().filter(|(_, at)| held.batch.column(*at).is_valid(place.1));
-        let names: Vec<String> =
-            group.map(|(name, at)| format!("{name} {}", self.shown(place, *at))).collect();
+        let values = group.map(|(name, at)| (name, self.shown(place, *at)));
+        let names: Vec<String> = values
+            .filter(|(_, value)| !value.is_empty())
+            .map(|(name, value)| format!("{name} {value}"))
+            .collect();
         Error::Concatenate { reason: format!("{} {reason}", names.join(", ")) }.into()
     }
 }

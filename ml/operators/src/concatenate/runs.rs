@@ -9,7 +9,7 @@ use std::{
 };
 use voxelflow_stage::{KEY_COLUMNS, RunFiles};
 
-/// What stands between the values of a run's name, and for a value that is null.
+/// What stands between the values of a run's name, and for a value that is absent.
 pub(super) const BETWEEN: &str = "/";
 pub(super) const NONE: &str = "-";
 

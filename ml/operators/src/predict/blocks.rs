@@ -12,7 +12,7 @@ use crate::{
     series_column::series_type,
 };
 use arrow::{
-    array::{Array, ArrayRef, AsArray, FixedSizeListArray, Float32Array, RecordBatch, StringArray},
+    array::{ArrayRef, AsArray, FixedSizeListArray, Float32Array, RecordBatch, StringArray},
     buffer::NullBuffer,
     compute::cast,
     datatypes::{DataType, SchemaRef, UInt32Type},
@@ -25,7 +25,7 @@ use std::{
     sync::Arc,
 };
 use voxelflow_dataset::{Finding, LedgerEntry, LedgerNotes, Level, MODEL_TABLE};
-use voxelflow_stage::{KEY_COLUMNS, Predictor, SERIES_COLUMN};
+use voxelflow_stage::{KEY_COLUMNS, Predictor, SERIES_COLUMN, key_in};
 
 /// Bytes of coefficients and series that a block is made of.
 const BLOCK_BYTES: usize = 32 << 20;
@@ -106,10 +106,7 @@ impl Blocks {
         let targets = targets.map_err(|e| unreadable(&e))?;
         let subjects = targets.column_by_name(KEY_COLUMNS[0]).map(|column| cast(column, &DataType::Utf8));
         let subjects = subjects.transpose()?;
-        let subject = |row: usize| {
-            let subjects = subjects.as_ref()?.as_string::<i32>();
-            subjects.is_valid(row).then(|| subjects.value(row))
-        };
+        let subject = |row: usize| key_in(subjects.as_ref()?.as_string::<i32>(), row);
         let mut batches = Vec::new();
         let mut begin = 0;
         while begin < targets.num_rows() {
@@ -259,7 +256,7 @@ fn arranged(features: Features, wanted: &[String]) -> Result<Vec<FeatureRun>> {
 }
 
 fn texts(text: Option<&str>, rows: usize) -> ArrayRef {
-    Arc::new(StringArray::from(vec![text; rows]))
+    Arc::new(StringArray::from_iter_values(std::iter::repeat_n(text.unwrap_or_default(), rows)))
 }
 
 fn unreadable(e: &dyn fmt::Display) -> Error {

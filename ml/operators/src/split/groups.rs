@@ -110,14 +110,17 @@ impl AssignGroups {
         row: usize,
         group: Option<&Vec<String>>,
     ) -> Result<Vec<String>> {
-        let value = |(column, (name, _)): (&ArrayRef, &(String, usize))| match column.is_valid(row) {
-            true => Ok(column.as_string::<i32>().value(row).to_owned()),
-            false => {
+        let value = |(column, (name, _)): (&ArrayRef, &(String, usize))| match key_in(column.as_string(), row)
+        {
+            Some(value) => Ok(value.to_owned()),
+            None => {
                 let reason = match group {
-                    Some(group) => format!("`{name}` of {} is null; leave such rows out", self.label(group)),
+                    Some(group) => {
+                        format!("`{name}` of {} is null or empty; leave such rows out", self.label(group))
+                    }
                     None => format!(
-                        "`{name}` is null in some rows, which belong to nobody then; give it a value, or leave such \
-                         rows out with WHERE {name} IS NOT NULL"
+                        "`{name}` is null or empty in some rows, which belong to nobody then; give it a value, or leave \
+                         such rows out with WHERE {name} <> ''"
                     ),
                 };
                 Err(Error::Split { reason }.into())

@@ -12,7 +12,7 @@ use arrow::{
     record_batch::RecordBatch,
 };
 use std::{collections::HashMap, fmt};
-use voxelflow_stage::KEY_COLUMNS;
+use voxelflow_stage::{KEY_COLUMNS, key_in};
 
 /// Text key columns that come before `voxel`.
 const TEXTS: usize = 5;
@@ -142,8 +142,7 @@ impl Keys {
     }
 
     fn text(&self, column: usize, row: usize) -> Option<&str> {
-        let texts = self.texts[column].as_ref()?.as_string::<i32>();
-        texts.is_valid(row).then(|| texts.value(row))
+        key_in(self.texts[column].as_ref()?.as_string::<i32>(), row)
     }
 
     fn voxel(&self, row: usize) -> Option<u32> {

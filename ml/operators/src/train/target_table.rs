@@ -1,7 +1,7 @@
 //! The table of a model that knows something of each of its targets: `targets.parquet` in its folder.
 //!
-//! Rows carry their keys and the grid, so that every column can be written as a map. What a target does not have is
-//! null.
+//! Rows carry their keys and the grid, so that every column can be written as a map. A key that targets do not have is the
+//! empty text, another value null.
 
 use super::samples::TargetGroup;
 use crate::{Error, Result};
@@ -61,8 +61,10 @@ pub(super) fn write(
     for group in groups {
         for voxels in group.voxels.chunks(ROWS) {
             let n = voxels.len();
-            let text =
-                |text: &Option<String>| Arc::new(StringArray::from(vec![text.as_deref(); n])) as ArrayRef;
+            let text = |text: &Option<String>| {
+                let text = text.as_deref().unwrap_or_default();
+                Arc::new(StringArray::from_iter_values(std::iter::repeat_n(text, n))) as ArrayRef
+            };
             let mut arrays = vec![
                 text(&group.subject),
                 text(&group.space),
