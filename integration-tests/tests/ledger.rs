@@ -105,6 +105,7 @@ fn ledger(out: &Path, condition: &str) -> Vec<serde_json::Value> {
 fn short(rows: &[serde_json::Value]) -> Vec<String> {
     let text = |row: &serde_json::Value, name: &str| match &row[name] {
         serde_json::Value::Null => "-".to_owned(),
+        serde_json::Value::String(text) if text.is_empty() => "-".to_owned(),
         serde_json::Value::String(text) => text.clone(),
         other => other.to_string(),
     };

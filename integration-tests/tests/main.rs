@@ -26,6 +26,7 @@ mod example_04;
 mod field_cases;
 mod import_memory;
 mod import_resume;
+mod keys;
 mod layers;
 mod ledger;
 mod masker;

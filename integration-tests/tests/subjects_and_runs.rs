@@ -230,3 +230,30 @@ fn a_file_without_statements_has_nothing_to_run() {
     let ended = voxelflow(["check", lab.folder.path().join("lab.vf").to_str().unwrap()]).expect_code(2);
     assert!(ended.stderr.contains("no statement"), "{}", ended.stderr);
 }
+
+/// A table says which models its rows went through and what those have seen, and so does every table made of it.
+#[test]
+fn what_a_model_has_seen_is_known_of_tables_made_by_it() {
+    let lab = Lab::new();
+    let dca = "USING dist_dca (hidden => 4, filters => [4], kernels => [5], pools => 1)";
+    let second = |validation: &str, settings: &str| {
+        lab.bold()
+            + &format!(
+                "TRAIN MODEL first {dca} ON (SELECT * FROM series WHERE subject IN ('01', '02'))
+                   WITH (minibatch => 16, epochs => 1, seed => 1);
+                 CREATE TABLE made AS SELECT * EXCEPT (series), reconstruct(first, series) AS series FROM series;
+                 CREATE VIEW seen AS SELECT subject, voxel, series FROM made WHERE voxel > 3;
+                 CREATE TABLE later AS SELECT * FROM seen;
+                 TRAIN MODEL second {dca} ON (SELECT * FROM later WHERE subject = '03')
+                   VALIDATE ON (SELECT * FROM later WHERE subject = '{validation}')
+                   WITH (minibatch => 16, epochs => 1, seed => 1{settings});"
+            )
+    };
+    let ended = lab.run(&second("02", ""), "lineage", &[]).expect_code(2);
+    for said in ["the model `first`", "subject 02", "subject_overlap => 'allow'"] {
+        assert!(ended.stderr.contains(said), "{said}: {}", ended.stderr);
+    }
+    lab.run(&second("04", ""), "lineage", &[]).expect_code(0);
+    lab.run(&second("02", ", subject_overlap => 'allow'"), "lineage", &[]).expect_code(0);
+    lab.run(&second("02", ""), "executors", &["--executors", "2"]).expect_code(2);
+}

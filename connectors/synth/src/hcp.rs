@@ -147,7 +147,7 @@ impl HcpGenerator {
         let subject = Self::label(subject);
         let mut columns = vec![
             text(Some(&subject)),
-            text(None),
+            text(Some("")),
             text(Some("motor")),
             text(Some("1")),
             text(Some("synthetic")),

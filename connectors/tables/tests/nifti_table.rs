@@ -1,7 +1,7 @@
 //! NIFTI tables through a session: values, keys, metadata, faults, and maps written back.
 #![allow(clippy::unwrap_used)]
 
-use datafusion::arrow::array::{Array, AsArray, RecordBatch};
+use datafusion::arrow::array::{AsArray, RecordBatch};
 use datafusion::arrow::compute::concat_batches;
 use datafusion::arrow::datatypes::{Float32Type, UInt16Type, UInt32Type};
 use datafusion::physical_plan::collect;

@@ -20,7 +20,10 @@ use crate::{
     target::Target,
 };
 use arrow::{array::AsArray, datatypes::UInt64Type, record_batch::RecordBatch};
-use std::{collections::BTreeSet, sync::Arc};
+use std::{
+    collections::{BTreeSet, HashMap},
+    sync::Arc,
+};
 
 /// How Parquet is written.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -100,7 +103,8 @@ impl Dataset {
         let run = Run::of(self).await?.counted_apart(sums);
         let key = if options.take_over { self.write_key(&run, options).await? } else { None };
         let target = Target::open(self.engine(), location, options.overwrite, key).await?;
-        match write_partitions(run, &target, options).await {
+        let metadata = self.engine().planner().metadata_of(self.logical_plan()?);
+        match write_partitions(run, &target, options, metadata).await {
             Ok((summary, files)) => {
                 target.publish(files).await?;
                 Ok(WriteSummary { location: location.to_owned(), ..summary })
@@ -138,8 +142,10 @@ async fn write_partitions(
     run: Run,
     target: &Target,
     options: &WriteOptions,
+    metadata: HashMap<String, String>,
 ) -> Result<(WriteSummary, BTreeSet<String>)> {
     let files = ParquetFiles {
+        metadata: metadata.into_iter().collect(),
         row_group_bytes: options.row_group_bytes,
         compression_level: options.compression_level,
         ..target.files()

@@ -7,7 +7,7 @@ use datafusion::{
     prelude::SessionConfig,
 };
 use serde_json::{Map, Value};
-use std::{error::Error, fmt, path::PathBuf, sync::Arc};
+use std::{collections::HashMap, error::Error, fmt, path::PathBuf, sync::Arc};
 
 /// The file with the table of a model, in its folder.
 pub const MODEL_TABLE: &str = "targets.parquet";
@@ -123,6 +123,12 @@ pub trait StagePlanner: fmt::Debug + Send + Sync {
     fn model_table(&self, request: &TrainRequest) -> Option<SchemaRef> {
         let _ = request;
         None
+    }
+    /// Metadata that the schema of a table gets that is written of `plan`, beside those of its rows: what the stages need to
+    /// know of what the rows went through.
+    fn metadata_of(&self, plan: &LogicalPlan) -> HashMap<String, String> {
+        let _ = plan;
+        HashMap::new()
     }
     /// Puts into a session's configuration what plans of these stages look for there while they run; called once for
     /// every session, also those of executors.

@@ -10,7 +10,7 @@ use datafusion::execution::object_store::ObjectStoreUrl;
 use futures::{StreamExt, TryStreamExt};
 use object_store::{ObjectStore, ObjectStoreExt, path::Path as ObjectPath};
 use std::{
-    collections::BTreeSet,
+    collections::{BTreeMap, BTreeSet},
     io,
     path::{Component, Path, PathBuf},
     process,
@@ -110,6 +110,7 @@ impl Target {
             row_group_bytes,
             compression_level,
             finished: self.local.as_ref().and_then(Staging::finished),
+            metadata: BTreeMap::new(),
         }
     }
 

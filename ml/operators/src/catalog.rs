@@ -3,7 +3,7 @@
 use crate::{
     CLEAN, CONCATENATE, DESIGN, Error, PREDICT, SPLIT, SessionStores, TrainJob, TrainNode,
     functions::{FoundModel, ModelCache, ModelFunctionUdf, ModelSource, series_functions},
-    plan_clean, plan_concatenate, plan_design, plan_split,
+    lineage, plan_clean, plan_concatenate, plan_design, plan_split,
     predict::{no_predictions, plan_declared_predict, plan_predict},
     series_column::{series_length, series_type},
     train::target_schema,
@@ -14,9 +14,13 @@ use datafusion::{
     logical_expr::{Extension, LogicalPlan, ScalarUDF},
     prelude::SessionConfig,
 };
-use std::{collections::BTreeSet, path::Path, sync::Arc};
+use std::{
+    collections::{BTreeSet, HashMap},
+    path::Path,
+    sync::Arc,
+};
 use voxelflow_dataset::{OptionMap, StageError, StagePlanner, TrainRequest};
-use voxelflow_stage::{Estimator, Model, StageKind, nearest};
+use voxelflow_stage::{Estimator, Lineage, Model, StageKind, nearest};
 
 /// Plans what the stages do, by their names.
 #[derive(Clone, Debug)]
@@ -75,7 +79,12 @@ impl StagePlanner for StageCatalog {
     }
 
     fn plan_train(&self, request: TrainRequest) -> Result<LogicalPlan, StageError> {
-        let job = TrainJob::try_new(self.kind(&request.stage)?, &request)?;
+        let inputs = [Some(&request.train), request.validation.as_ref(), request.features.as_ref()];
+        let mut upstream = Lineage::default();
+        for input in inputs.into_iter().flatten() {
+            upstream.extend(lineage::of_plan(input, self)?);
+        }
+        let job = TrainJob::try_new(self.kind(&request.stage)?, &request, upstream)?;
         let node = TrainNode::try_new(Arc::new(job), request.train, request.validation, request.features)
             .map_err(|e| StageError { option: None, source: Box::new(e) })?;
         Ok(LogicalPlan::Extension(Extension { node: Arc::new(node) }))
@@ -144,6 +153,14 @@ impl StagePlanner for StageCatalog {
         let estimator = self.kind(&request.stage).ok()?.estimator(&request.options).ok()?;
         let columns = estimator.target_columns();
         (!columns.is_empty()).then(|| target_schema(request.train.schema().as_arrow(), &columns))
+    }
+
+    fn metadata_of(&self, plan: &LogicalPlan) -> HashMap<String, String> {
+        let lineage = lineage::of_plan(plan, self).and_then(|lineage| Ok(lineage.to_metadata()?));
+        lineage.unwrap_or_else(|e| {
+            log::warn!("{e}: what models before have seen is not known of these rows");
+            HashMap::new()
+        })
     }
 
     /// Ranks find their stage in the catalogue of the session that they run in.

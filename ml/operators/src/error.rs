@@ -185,6 +185,32 @@ pub enum Error {
         /// The first, by its key columns.
         first: String,
     },
+    /// Series that are trained on, and validated on under the name of another run.
+    #[error(
+        "{count} series to validate on are series to train on under another name, value for value: that of {first} is that \
+         of {other}; leave one of them out, or write subject_overlap => 'allow' if the validation loss may be that of series \
+         already seen"
+    )]
+    RenamedSeries {
+        /// How many.
+        count: usize,
+        /// The first to validate on, by its key columns.
+        first: String,
+        /// The same one to train on.
+        other: String,
+    },
+    /// What is validated on was trained on by a model that rows went through.
+    #[error(
+        "the rows went through the model `{model}`, which was trained on what is to be validated on: {seen}; validate on \
+         others, train `{model}` without them, or write subject_overlap => 'allow' if the validation loss may be that of \
+         what was seen"
+    )]
+    UpstreamOverlap {
+        /// The model.
+        model: String,
+        /// The subjects or runs.
+        seen: String,
+    },
     /// A rank that failed, or that panicked: a defect of the stage.
     #[error("rank {rank} {} `{stage}`: {failure}", if failure.cause == FailureCause::Panic { "panicked in stage" } else { "of" })]
     Rank {
@@ -319,9 +345,11 @@ impl Error {
             Self::Signal(e) | Self::RunSignal { source: e, .. } => e.setting(),
             Self::Confounds { .. } => Some("confounds"),
             Self::NotFinite { .. } => Some("not_finite"),
-            Self::SubjectOverlap { .. } | Self::RunOverlap { .. } | Self::SeriesOverlap { .. } => {
-                Some("subject_overlap")
-            }
+            Self::SubjectOverlap { .. }
+            | Self::RunOverlap { .. }
+            | Self::SeriesOverlap { .. }
+            | Self::RenamedSeries { .. }
+            | Self::UpstreamOverlap { .. } => Some("subject_overlap"),
             _ => None,
         }
     }

@@ -22,7 +22,7 @@ use arrow::{
 };
 use std::{collections::HashMap, sync::Arc};
 use voxelflow_dataset::RunKey;
-use voxelflow_stage::{KEY_COLUMNS, KeptVolumes, RunVolumes, key_in, run_index};
+use voxelflow_stage::{KEY_COLUMNS, KeptVolumes, RunVolumes, key_in};
 
 /// Clause of the statement, for messages.
 pub(crate) const FEATURES: &str = "FEATURES";
@@ -335,10 +335,6 @@ fn key_of(keys: &[Option<ArrayRef>; RUN_COLUMNS], row: usize) -> RunKey {
     let mut key = RunKey::default();
     for (key, column) in key.iter_mut().zip(keys) {
         *key = column.as_ref().and_then(|column| key_in(column.as_string::<i32>(), row)).map(str::to_owned);
-    }
-    // Stimuli that a lab has written down are of run `01` as well.
-    if let Some(run) = &mut key[RUN_COLUMNS - 1] {
-        *run = run_index(run).into_owned();
     }
     key
 }

@@ -74,12 +74,8 @@ fn noting(join: Join) -> Result<Transformed<LogicalPlan>> {
         return Ok(Transformed::no(LogicalPlan::Join(join)));
     }
     // What the condition names in any way is not left out.
-    let mut named: HashSet<Column> = HashSet::new();
-    join.filter.iter().for_each(|filter| filter.add_column_refs(&mut named));
-    join.on.iter().for_each(|(a, b)| {
-        a.add_column_refs(&mut named);
-        b.add_column_refs(&mut named);
-    });
+    let on_exprs = join.on.iter().flat_map(|(a, b)| [a, b]);
+    let named: HashSet<&Column> = on_exprs.chain(&join.filter).flat_map(Expr::column_refs).collect();
     let key = |side: &LogicalPlan, name: &str| {
         let (qualifier, field) = side.schema().qualified_field_with_unqualified_name(name).ok()?;
         let column = Column::from((qualifier, field));

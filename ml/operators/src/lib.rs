@@ -33,6 +33,7 @@ mod events_reader;
 mod features;
 mod functions;
 mod join_keys;
+mod lineage;
 mod observer;
 mod planner;
 mod predict;

@@ -223,6 +223,11 @@ impl UserDefinedLogicalNodeCore for PredictNode {
 }
 
 impl PredictNode {
+    /// The model's folder.
+    pub(crate) fn model(&self) -> &str {
+        &self.model
+    }
+
     fn identity(&self) -> (&str, &str, Option<usize>) {
         (&self.model, &self.version, self.time_points)
     }

@@ -36,7 +36,7 @@ use parquet::{
     file::properties::{EnabledStatistics, WriterProperties},
 };
 use serde::{Deserialize, Serialize};
-use std::{fmt, sync::Arc};
+use std::{collections::BTreeMap, fmt, sync::Arc};
 use tokio::task::spawn_blocking;
 
 /// Settings of `ParquetSinkExec`.
@@ -54,6 +54,8 @@ pub(crate) struct ParquetFiles {
     pub compression_level: i32,
     /// Where partitions are noted that are whole; none where nobody may go on with them.
     pub finished: Option<Finished>,
+    /// What the schema gets besides the metadata of its rows.
+    pub metadata: BTreeMap<String, String>,
 }
 
 inventory::submit! {
@@ -71,7 +73,18 @@ impl ParquetFiles {
         format!("{}-{partition:05}{}.parquet", self.prefix, by.unwrap_or_default())
     }
 
+    /// Files of rows with the columns of `schema`.
+    fn schema_of(&self, schema: &SchemaRef) -> SchemaRef {
+        if self.metadata.is_empty() {
+            return Arc::clone(schema);
+        }
+        let mut metadata = schema.metadata().clone();
+        metadata.extend(self.metadata.clone());
+        Arc::new(schema.as_ref().clone().with_metadata(metadata))
+    }
+
     fn file(&self, store: &Arc<dyn ObjectStore>, name: String, schema: &SchemaRef) -> Result<File> {
+        let schema = &self.schema_of(schema);
         Ok(File {
             store: Arc::clone(store),
             path: ObjectPath::from(self.folder.as_str()).join(name.as_str()),

@@ -6,7 +6,7 @@ use super::{
 };
 use crate::Error;
 use arrow::{
-    array::{Array, ArrayRef, AsArray, StringArray, UInt32Array},
+    array::{ArrayRef, AsArray, StringArray, UInt32Array},
     compute::{cast, concat_batches, take_record_batch},
     datatypes::{DataType, Field, Schema, SchemaRef},
     record_batch::RecordBatch,
@@ -23,6 +23,7 @@ use voxelflow_dataset::{
     NodeCodec,
     nodes::unary::{self, UnaryOperator, UnaryTask},
 };
+use voxelflow_stage::key_in;
 
 /// Gives every group its part. Its rows are few, one for each group and stratum, and come in one partition.
 #[derive(Clone, Debug, Serialize, Deserialize)]

@@ -37,7 +37,7 @@ use std::{
     time::{Duration, Instant},
 };
 use voxelflow_dataset::{Finding, LedgerEntry, LedgerNotes, Level, RunKey, Runner};
-use voxelflow_stage::{GRID_METADATA_KEY, Grid, History, Room};
+use voxelflow_stage::{GRID_METADATA_KEY, Grid, History, Lineage, Room};
 
 /// Executes [`TrainNode`](crate::TrainNode); one partition, one row for each epoch.
 #[derive(Debug)]
@@ -236,7 +236,8 @@ async fn train_on(
     if training.0.is_cancelled() {
         return Err(Error::from(voxelflow_stage::Error::Cancelled).into());
     }
-    let statistics = Statistics::of(&rows, validation.as_ref(), grid_of(&train.schema())?);
+    let statistics =
+        Statistics::of(&rows, validation.as_ref(), job.upstream.clone(), grid_of(&train.schema())?);
     let (own, held_out) = explained.unzip();
     let (features, groups) = own.unzip();
     let fingerprint = blake3::hash(format!("{} {}", job.lineage(), statistics.data_hash).as_bytes());
@@ -267,7 +268,7 @@ async fn train_on(
     let outcome = until_done(&run, context).await?;
     check_converged(&job.model, &outcome.history)?;
     if let Some(groups) = groups {
-        finish_targets(&job, folder.writing(), &train.schema(), &groups, notes, context)?;
+        finish_targets(&job, folder.writing(), (&train.schema(), &statistics), &groups, notes, context)?;
     }
     folder.finish(&statistics, &outcome)?;
     forget_checkpoints(&checkpoints);
@@ -404,7 +405,9 @@ fn check_rows(job: &TrainJob, train: &Spool, validation: Option<&Spool>) -> Resu
         SubjectOverlap::Auto if job.estimator.explains() => SubjectOverlap::OtherRuns,
         other => other,
     };
-    validation.map_or(Ok(()), |validation| check_overlap(overlap, train, validation))
+    let Some(validation) = validation else { return Ok(()) };
+    check_overlap(overlap, train, validation)?;
+    check_upstream(overlap, &job.upstream, train, validation)
 }
 
 /// What a model has seen of the rows that it is validated on.
@@ -424,8 +427,40 @@ fn check_overlap(allowed: SubjectOverlap, train: &Spool, validation: &Spool) -> 
     if allowed == SubjectOverlap::OtherRuns && !runs.is_empty() {
         return Err(Error::RunOverlap { runs: runs.into_iter().collect() });
     }
-    match train.in_both(validation) {
-        Some((count, first)) => Err(Error::SeriesOverlap { count, first }),
+    if let Some((count, first)) = train.in_both(validation) {
+        return Err(Error::SeriesOverlap { count, first });
+    }
+    match train.renamed_in(validation) {
+        Some((count, first, other)) => Err(Error::RenamedSeries { count, first, other }),
         None => Ok(()),
     }
+}
+
+/// What the models that rows went through have seen of the rows that this one is validated on.
+fn check_upstream(
+    allowed: SubjectOverlap,
+    upstream: &Lineage,
+    train: &Spool,
+    validation: &Spool,
+) -> Result<()> {
+    let (subjects, runs) = (validation.subjects(), validation.runs());
+    for (model, seen) in upstream.iter() {
+        let of_model: BTreeSet<&str> = seen.subjects.iter().map(String::as_str).collect();
+        let refused = match allowed {
+            // A study of one subject has no other one to validate on.
+            SubjectOverlap::Auto => (&(&subjects | &train.subjects()) | &of_model).len() > 1,
+            SubjectOverlap::Error => true,
+            SubjectOverlap::OtherRuns => false,
+            SubjectOverlap::Allow => return Ok(()),
+        };
+        let both: Vec<String> = match allowed {
+            SubjectOverlap::OtherRuns => runs.intersection(&seen.runs).cloned().collect(),
+            _ if refused => subjects.intersection(&of_model).map(|s| format!("subject {s}")).collect(),
+            _ => Vec::new(),
+        };
+        if !both.is_empty() {
+            return Err(Error::UpstreamOverlap { model: model.to_owned(), seen: both.join("; ") });
+        }
+    }
+    Ok(())
 }

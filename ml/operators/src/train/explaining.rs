@@ -10,7 +10,8 @@ use super::{
 use crate::{
     Error, Result, StageCatalog,
     features::{self, FeatureTable, Features},
-    train::TrainJob,
+    lineage,
+    train::{Statistics, TrainJob},
 };
 use arrow::{datatypes::SchemaRef, record_batch::RecordBatch};
 use datafusion::{error::Result as PlanResult, execution::TaskContext, physical_plan::ExecutionPlan};
@@ -76,7 +77,7 @@ pub(super) fn other_stimuli(train: &Samples, validation: &Samples) -> Result<()>
 pub(super) fn finish_targets(
     job: &TrainJob,
     folder: &Path,
-    trained: &SchemaRef,
+    (trained, statistics): (&SchemaRef, &Statistics),
     groups: &[TargetGroup],
     notes: &LedgerNotes,
     context: &TaskContext,
@@ -85,7 +86,8 @@ pub(super) fn finish_targets(
     let catalog = context.session_config().get_extension::<StageCatalog>();
     let catalog = catalog.ok_or_else(|| Error::NoStages { stage: stage.to_owned() })?;
     let columns = catalog.load(stage, folder)?.targets().map_err(Error::from)?;
-    target_table::write(folder, trained, groups, &columns)?;
+    let seen = lineage::of_model(&job.model, statistics).to_metadata().map_err(Error::from)?;
+    target_table::write(folder, (trained, seen), groups, &columns)?;
     let Some((_, first)) = columns.first() else { return Ok(()) };
     let mut begin = 0;
     for group in groups {

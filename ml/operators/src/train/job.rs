@@ -8,7 +8,7 @@ use crate::{
 use serde::{Deserialize, Serialize};
 use std::{fmt, ops::Range, path::PathBuf};
 use voxelflow_dataset::TrainRequest;
-use voxelflow_stage::{Estimator, Options, StageKind, TrainSettings, parse_options};
+use voxelflow_stage::{Estimator, Lineage, Options, StageKind, TrainSettings, parse_options};
 use voxelflow_sync::Topology;
 
 /// What becomes of a subject with rows to train on and rows to validate on.
@@ -98,6 +98,8 @@ pub struct TrainJob {
     pub subject_overlap: SubjectOverlap,
     /// Where the gang runs, and what it needs there.
     pub gang: GangOptions,
+    /// Models that the rows of this training go through, and what those were trained on.
+    pub upstream: Lineage,
     /// The column to learn from.
     pub column: SeriesColumn,
     /// Parameters of the model.
@@ -210,7 +212,7 @@ impl TrainJob {
     /// # Errors
     /// An option or setting that is unknown or cannot work, rows without series, series of a length that does
     /// not fit, validation rows of another length.
-    pub fn try_new(kind: &dyn StageKind, request: &TrainRequest) -> Result<Self> {
+    pub fn try_new(kind: &dyn StageKind, request: &TrainRequest, upstream: Lineage) -> Result<Self> {
         let estimator = kind.estimator(&request.options)?;
         if let Some(column) = request.settings.get("per") {
             return Err(Error::Per { stage: kind.name().to_owned(), column: column.to_string() });
@@ -251,6 +253,7 @@ impl TrainJob {
             settings,
             subject_overlap,
             gang,
+            upstream,
             column,
             parameters,
         })

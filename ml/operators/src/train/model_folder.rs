@@ -126,7 +126,7 @@ impl ModelFolder {
                 return Err(Error::ModelFolder { path: folder.display().to_string(), reason });
             }
         }
-        write_json(&folder.join("statistics.json"), &json!(statistics))?;
+        write_json(&folder.join(Statistics::FILE), &json!(statistics))?;
         write_json(&folder.join("history.json"), &json!(outcome.history))?;
         write_json(&folder.join("gang.json"), &json!({ "members": outcome.members }))?;
         self.publish()

@@ -11,7 +11,10 @@ use arrow::{
     error::ArrowError,
     record_batch::RecordBatch,
 };
-use std::{collections::HashMap, fmt};
+use std::{
+    collections::{HashMap, HashSet},
+    fmt,
+};
 use voxelflow_stage::{KEY_COLUMNS, key_in};
 
 /// Text key columns that come before `voxel`.
@@ -78,6 +81,8 @@ pub(super) struct Rows {
     parts: Vec<u64>,
     /// Whether there are rows without a column `voxel`.
     without_voxels: bool,
+    /// Digests of series that do not vary.
+    flat: HashSet<u64>,
 }
 
 /// A series by where it is from and what it holds.
@@ -100,6 +105,14 @@ pub(super) struct Spooled<'a> {
     pub points: &'a [u32],
     /// Digests of the values.
     pub digests: &'a [u64],
+    /// Sums of the values, and of their squares.
+    pub sums: [&'a [f64]; 2],
+}
+
+/// Whether a series of so many points varies, as far as its sums say; what does not has the same digest in many places.
+fn varies(points: u32, sum: f64, squares: f64) -> bool {
+    let spread = f64::from(points) * squares - sum * sum;
+    spread.is_finite() && spread > 1e-12 * f64::from(points) * squares
 }
 
 /// All rows in their order.
@@ -117,6 +130,8 @@ pub(super) struct InOrder {
     pub uneven: Option<(Origin, [u32; 2])>,
     /// Every series, sorted; none where rows have no voxels, for then nothing tells that two are the same.
     pub known: Vec<Known>,
+    /// Digests of series that do not vary.
+    pub flat: HashSet<u64>,
     /// blake3 of the rows' digests.
     pub hash: blake3::Hash,
 }
@@ -188,6 +203,9 @@ impl Rows {
             self.meets(origin as usize, *points);
             let part = self.part(*part);
             let voxel = keys.voxel(i).unwrap_or(0);
+            if !varies(*points, spooled.sums[0][i], spooled.sums[1][i]) {
+                self.flat.insert(*digest);
+            }
             self.rows.push(Row { origin, voxel, part, row: *row, digest: *digest });
         }
     }
@@ -232,7 +250,9 @@ impl Rows {
         let mut parts = Vec::new();
         let without_voxels = partitions.iter().any(|p| p.without_voxels);
         for partition in partitions {
-            let Self { origins: own, points, uneven, rows: of_partition, parts: of_its_own, .. } = partition;
+            let Self { origins: own, points, uneven, rows: of_partition, parts: of_its_own, flat, .. } =
+                partition;
+            all.flat.extend(flat);
             let order: Vec<u32> =
                 own.iter().map(|o| all.origins.partition_point(|known| known < o) as u32).collect();
             order.iter().zip(points).for_each(|(number, points)| all.meets(*number as usize, points));
@@ -256,9 +276,9 @@ impl Rows {
             hasher.update(&row.digest.to_le_bytes());
             [row.part, row.row]
         });
-        let Self { origins, points, uneven, .. } = all;
+        let Self { origins, points, uneven, flat, .. } = all;
         let (places, hash) = (places.collect(), hasher.finalize());
-        InOrder { places, parts, origins, points, uneven, known, hash }
+        InOrder { places, parts, origins, points, uneven, known, flat, hash }
     }
 }
 
@@ -291,7 +311,8 @@ mod tests {
         let points = vec![20; n];
         let digests: Vec<u64> = range.collect();
         let mut all = Rows::default();
-        all.extend(keys, Spooled { parts: &parts, rows: &rows, points: &points, digests: &digests });
+        let sums = [&vec![0.0; n][..], &vec![1.0; n][..]];
+        all.extend(keys, Spooled { parts: &parts, rows: &rows, points: &points, digests: &digests, sums });
         all
     }
 
@@ -300,7 +321,9 @@ mod tests {
         let keys = Keys::of(&batch(&[Some("a"), Some("b"), Some("a"), Some("b")], &[1, 1, 2, 2])).unwrap();
         let of = |points: [u32; 4]| {
             let mut all = Rows::default();
-            let rows = Spooled { parts: &[0; 4], rows: &[0, 1, 2, 3], points: &points, digests: &[0; 4] };
+            let sums = [&[0.0; 4][..], &[1.0; 4][..]];
+            let rows =
+                Spooled { parts: &[0; 4], rows: &[0, 1, 2, 3], points: &points, digests: &[0; 4], sums };
             all.extend(&keys, rows);
             all
         };

@@ -12,7 +12,7 @@ use crate::{
 use arrow::datatypes::Schema;
 use std::cmp::Ordering;
 use voxelflow_dataset::RunKey;
-use voxelflow_stage::{KeptVolumes, RunVolumes, SampleRun, Samples, Segments};
+use voxelflow_stage::{KEY_COLUMNS, KeptVolumes, RunVolumes, SampleRun, Samples, Segments, run_index};
 
 /// Targets of one subject in one space.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -271,16 +271,27 @@ fn features_of(
 }
 
 /// Whether features of the run `features` are those of the run `series`, of which `label` is one of several that were
-/// joined. A column that the table of features lacks says that they are the same for all of its values.
+/// joined. A column that the table of features lacks says that they are the same for all of its values. A lab may have
+/// written down run `01` where the table has `1`.
 fn is_of(series: &RunKey, label: Option<&str>, there: [bool; 4], features: &RunKey) -> bool {
+    let index = |at: usize, text: &str| match KEY_COLUMNS[at] {
+        "run" => run_index(text).into_owned(),
+        _ => text.to_owned(),
+    };
     let mut rest = Vec::new();
-    for ((series, features), there) in series.iter().zip(features).zip(there) {
+    for (at, (series, features)) in series.iter().zip(features).enumerate().filter(|(at, _)| there[*at]) {
+        let features = features.as_deref().map(|key| index(at, key));
         match series {
-            Some(series) if there && features.as_ref() != Some(series) => return false,
-            None if there => rest.extend(features.as_deref()),
-            _ => {}
+            Some(series) if features != Some(index(at, series)) => return false,
+            Some(_) => {}
+            None => rest.extend(features),
         }
     }
+    let label = label.map(|label| match label.rsplit_once('/') {
+        Some((before, run)) if there[3] => format!("{before}/{}", run_index(run)),
+        None if there[3] => run_index(label).into_owned(),
+        _ => label.to_owned(),
+    });
     label.is_none_or(|label| rest.join("/") == label || rest.is_empty())
 }
 
@@ -309,12 +320,15 @@ mod tests {
         let only_run = [false, false, false, true];
         assert!(is_of(&run, None, only_run, &key(["", "", "", "2"])));
         assert!(!is_of(&run, None, only_run, &key(["", "", "", "3"])));
+        assert!(is_of(&run, None, only_run, &key(["", "", "", "02"])));
+        assert!(!is_of(&run, None, [true, false, false, true], &key(["1", "", "", "2"])));
         assert!(is_of(&run, None, [true, false, false, true], &key(["01", "", "", "2"])));
         assert!(!is_of(&run, None, [true, false, false, true], &key(["02", "", "", "2"])));
         // Of runs that were joined.
         let joined = key(["01", "", "film", ""]);
         assert!(is_of(&joined, Some("2"), only_run, &key(["", "", "", "2"])));
         assert!(!is_of(&joined, Some("1"), only_run, &key(["", "", "", "2"])));
+        assert!(is_of(&joined, Some("02"), only_run, &key(["", "", "", "2"])));
         let sessions = key(["01", "", "film", ""]);
         assert!(is_of(&sessions, Some("a/1"), [false, true, false, true], &key(["", "a", "", "1"])));
     }

@@ -2,7 +2,7 @@
 
 use super::spool::Spool;
 use serde::{Deserialize, Serialize};
-use voxelflow_stage::Grid;
+use voxelflow_stage::{Grid, Lineage};
 
 /// Normalisation and lineage of a model.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -29,13 +29,24 @@ pub struct Statistics {
     /// Runs validated on.
     #[serde(default)]
     pub validation_runs: Vec<String>,
+    /// Models that the rows went through, and what those were trained on.
+    #[serde(default)]
+    pub upstream: Lineage,
     /// The grid that the rows came from, with what was done to them, if the table carried one.
     pub grid: Option<Grid>,
 }
 
 impl Statistics {
+    /// Their file.
+    pub(crate) const FILE: &'static str = "statistics.json";
+
     /// What was noted while the rows were spooled: they are not read again.
-    pub(super) fn of(train: &Spool, validation: Option<&Spool>, grid: Option<Grid>) -> Self {
+    pub(super) fn of(
+        train: &Spool,
+        validation: Option<&Spool>,
+        upstream: Lineage,
+        grid: Option<Grid>,
+    ) -> Self {
         let (mean, std) = train.moments();
         let owned = |spool: &Spool| spool.subjects().into_iter().map(str::to_owned).collect::<Vec<_>>();
         Self {
@@ -49,6 +60,7 @@ impl Statistics {
             validation_subjects: validation.map(owned).unwrap_or_default(),
             runs: train.runs().into_iter().collect(),
             validation_runs: validation.map(|v| v.runs().into_iter().collect()).unwrap_or_default(),
+            upstream,
             grid,
         }
     }

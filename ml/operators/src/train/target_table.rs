@@ -10,7 +10,7 @@ use arrow::{
     datatypes::{DataType, Field, Schema, SchemaRef},
 };
 use parquet::{arrow::ArrowWriter, file::properties::WriterProperties};
-use std::{fs::File, path::Path, sync::Arc};
+use std::{collections::HashMap, fs::File, path::Path, sync::Arc};
 use voxelflow_dataset::MODEL_TABLE;
 use voxelflow_stage::{GRID_METADATA_KEY, Grid};
 
@@ -34,13 +34,13 @@ pub(crate) fn schema(trained: &Schema, columns: &[String]) -> SchemaRef {
     Arc::new(Schema::new(fields).with_metadata(metadata.into_iter().collect()))
 }
 
-/// Writes the table of `groups`; `columns`: of each of the model's columns the numbers of all targets.
+/// Writes the table of `groups`, whose schema says what the model has `seen`; `columns`: of each of the model's columns the numbers of all targets.
 ///
 /// # Errors
 /// Storage that fails, columns of another length than targets.
 pub(super) fn write(
     folder: &Path,
-    trained: &Schema,
+    (trained, seen): (&Schema, HashMap<String, String>),
     groups: &[TargetGroup],
     columns: &[(String, Vec<f64>)],
 ) -> Result<()> {
@@ -48,6 +48,8 @@ pub(super) fn write(
     let failed = |reason: String| Error::ModelFolder { path: path.display().to_string(), reason };
     let names: Vec<String> = columns.iter().map(|(name, _)| name.clone()).collect();
     let schema = schema(trained, &names);
+    let metadata = schema.metadata().clone().into_iter().chain(seen).collect();
+    let schema = Arc::new(schema.as_ref().clone().with_metadata(metadata));
     let grid = Grid::of(trained).ok();
     let targets: usize = groups.iter().map(|group| group.voxels.len()).sum();
     if let Some((name, values)) = columns.iter().find(|(_, values)| values.len() != targets) {

@@ -23,7 +23,7 @@ use voxelflow_dataset::StageError;
 use voxelflow_operators::{ConfoundsReader, RunTable, SessionStores, plan_clean};
 use voxelflow_signal::confounds::{Component, Expansion};
 use voxelflow_signal::{CleanSettings, Cleaner, ConfoundSettings, ConfoundTable, select_confounds};
-use voxelflow_stage::{Grid, RUNS_METADATA_KEY, RunFiles};
+use voxelflow_stage::{Grid, RunFiles, RunVolumes};
 
 pub(super) const T: usize = 40;
 const MOTION: [&str; 6] = ["trans_x", "trans_y", "trans_z", "rot_x", "rot_y", "rot_z"];
@@ -179,7 +179,16 @@ async fn check(runs: &[RunFiles]) -> DataType {
     assert_eq!(ledger(&plan), told.collect::<Vec<_>>());
     // Confounds are removed once; the grid says so.
     let schema = plan.schema();
-    assert!(!schema.metadata().contains_key(RUNS_METADATA_KEY));
+    let left = RunFiles::of(&schema).unwrap();
+    assert!(left.len() == runs.len() && left.iter().all(|run| run.cleaned && run.confounds.is_none()));
+    // Which volumes are left is known of each run.
+    let volumes = RunVolumes::of(&schema).unwrap();
+    for run in runs {
+        let first = T - expected(0, run).len();
+        let kept = volumes.as_ref().and_then(|volumes| volumes.of_run(&run.keys));
+        let kept: Option<Vec<usize>> = kept.map(|kept| kept.indices().collect());
+        assert_eq!(kept, (first > 0).then(|| (first..T).collect()));
+    }
     let history = Grid::of(&schema).unwrap().history;
     assert!(history[0].contains("6 confounds removed") && history[0].contains("trans_x"), "{history:?}");
     assert_eq!(dropped > 0, history[0].contains("volumes of"), "{history:?}");
@@ -247,6 +256,24 @@ async fn what_cannot_be_removed_is_named_with_its_run() {
         assert!(text.contains(says), "{value}: {text}");
         assert!(option.is_empty() || e.option.as_deref() == Some(option), "{value}: {:?}", e.option);
     }
+}
+
+#[tokio::test]
+async fn volumes_before_the_steady_state_stay_where_that_is_asked_for() {
+    let runs = [run("1", Some("1 3"))];
+    let context = session(&runs, &["1"]);
+    let value = json!({"confounds": "motion", "motion": "basic", "non_steady_state": "keep"});
+    let plan = cleaned(&context, value).await.unwrap().create_physical_plan().await.unwrap();
+    collect(Arc::clone(&plan), context.task_ctx()).await.unwrap();
+    let kept = plan.schema().field_with_name("series").unwrap().data_type().clone();
+    assert!(matches!(kept, DataType::FixedSizeList(_, n) if n == T as i32), "{kept}");
+    assert_eq!(RunVolumes::of(&plan.schema()).unwrap(), None);
+    assert!(ledger(&plan)[0].starts_with("01 motor 1: noted run 1"), "{:?}", ledger(&plan));
+    // They may be regressed out one by one.
+    let value = json!({"confounds": "trans_x, non_steady_state_outlier*", "non_steady_state": "keep"});
+    let plan = cleaned(&context, value).await.unwrap().create_physical_plan().await.unwrap();
+    let history = Grid::of(&plan.schema()).unwrap().history;
+    assert!(history[0].contains("4 confounds removed"), "{history:?}");
 }
 
 #[tokio::test]

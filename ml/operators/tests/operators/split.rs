@@ -1,6 +1,6 @@
 //! `split` as a plan: whole subjects, the same whatever the partitions, and what is refused.
 
-use crate::tables::{Bench, ours, refused, series};
+use crate::tables::{Bench, ours, refused, series, with_values};
 use arrow::{
     array::{Array, ArrayRef, AsArray, StringArray},
     datatypes::{DataType, Field, Schema, UInt32Type},
@@ -12,9 +12,9 @@ use std::{
     collections::{BTreeMap, BTreeSet},
     sync::Arc,
 };
-use voxelflow_dataset::{StageError, StagePlanner};
+use voxelflow_dataset::{StageError, StagePlanner, TrainRequest};
 use voxelflow_operators::{SPLIT, SPLIT_COLUMN};
-use voxelflow_stage::Grid;
+use voxelflow_stage::{Grid, Lineage};
 
 fn grid() -> Grid {
     Grid {
@@ -232,4 +232,79 @@ async fn a_leak_is_refused() {
     let told = run("subject = '00'", "subject = '00' AND voxel > 1", json!({})).await.unwrap_err();
     assert!(told.contains("2 series are in both") && told.contains("subject 00, run 2, voxel 2"), "{told}");
     run("subject = '00'", "subject = '00' AND voxel > 1", json!({"subject_overlap": "allow"})).await.unwrap();
+}
+
+/// Series are known by their values, whoever's they are said to be; what does not vary is the same everywhere.
+#[tokio::test]
+async fn series_under_another_name_are_a_leak() {
+    let bench = Bench::new();
+    bench.table("bold", vec![subjects(3)]);
+    let renamed = "SELECT '09' AS subject, run, voxel, series FROM bold WHERE subject = '01'";
+    let told = async |train: &str, validation: &str, settings: Value| {
+        let request = bench.request(train, Some(validation), settings).await;
+        bench
+            .run(request)
+            .await
+            .map(drop)
+            .map_err(|e| (ours(&e).option() == Some("subject_overlap"), ours(&e).to_string()))
+    };
+    let train = "SELECT * FROM bold WHERE subject <> '02'";
+    let (option, said) = told(train, renamed, json!({})).await.unwrap_err();
+    assert!(option && said.starts_with("4 series to validate on"), "{said}");
+    assert!(said.contains("subject 09, run 1, voxel 0 is that of subject 01, run 1, voxel 0"), "{said}");
+    told(train, renamed, json!({"subject_overlap": "other_runs"})).await.unwrap_err();
+    told(train, renamed, json!({"subject_overlap": "allow"})).await.unwrap();
+    told(train, "SELECT * FROM bold WHERE subject = '02'", json!({})).await.unwrap();
+    let dead = |subject: &str| {
+        with_values(
+            Some(subject),
+            0..2,
+            vec![0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 7.0, 7.0, 7.0, 7.0, 7.0, 7.0],
+            None,
+        )
+    };
+    bench.table("dead", vec![vec![dead("01"), dead("02")]]);
+    told("SELECT * FROM dead WHERE subject = '01'", "SELECT * FROM dead WHERE subject = '02'", json!({}))
+        .await
+        .unwrap();
+}
+
+/// What a model before has seen is not new, whether the plan applies it or a table was made by it.
+#[tokio::test]
+async fn what_a_model_before_has_seen_is_a_leak() {
+    let bench = Bench::new();
+    bench.table("bold", vec![subjects(4)]);
+    bench.train("SELECT * FROM bold WHERE subject IN ('00', '01')", json!({})).await.unwrap();
+    let model = bench.model().display().to_string();
+    let second = bench.folder.path().join("models").join("second");
+    let rows = |subject: &str| {
+        format!(
+            "SELECT subject, run, voxel, reconstruct('{model}', series) AS series FROM bold WHERE subject = '{subject}'"
+        )
+    };
+    let run = async |train: &str, validation: &str, settings: Value| {
+        let request = bench.request(train, Some(validation), settings).await;
+        let request = TrainRequest { model: "second".into(), folder: second.clone(), ..request };
+        bench.run(request).await.map(drop).map_err(|e| ours(&e).to_string())
+    };
+    let said = run(&rows("02"), &rows("01"), json!({})).await.unwrap_err();
+    assert!(said.contains("the model `m`") && said.contains("subject 01"), "{said}");
+    // Rows of the one that was seen, in a plan of its own.
+    let plain = "SELECT * FROM bold WHERE subject = '01'";
+    run(&rows("02"), plain, json!({})).await.unwrap_err();
+    let said = run(&rows("02"), &rows("01"), json!({"subject_overlap": "other_runs"})).await.unwrap_err();
+    assert!(said.contains("subject 01, run 1; subject 01, run 2"), "{said}");
+    run(&rows("02"), &rows("01"), json!({"subject_overlap": "allow"})).await.unwrap();
+    run(&rows("02"), &rows("03"), json!({})).await.unwrap();
+    // The second model hands on what the first has seen.
+    let statistics: Value =
+        serde_json::from_slice(&std::fs::read(second.join("statistics.json")).unwrap()).unwrap();
+    assert_eq!(statistics["upstream"]["m"]["subjects"], json!(["00", "01"]));
+    // Tables say what their rows went through.
+    let twice = format!("SELECT subject, encode('{}', series) AS series FROM bold", second.display());
+    let metadata = bench.catalog.metadata_of(&bench.plan_of(&twice).await);
+    let lineage = Lineage::of(&Schema::empty().with_metadata(metadata)).unwrap();
+    let models: Vec<String> =
+        lineage.iter().map(|(model, seen)| format!("{model} {:?}", seen.subjects)).collect();
+    assert_eq!(models, [r#"m {"00", "01"}"#, r#"second {"02"}"#]);
 }

@@ -25,11 +25,13 @@ pub struct Bench {
     pub folder: TempDir,
 }
 
-/// Voxels `voxels` of a subject: multiples of one wave, and a little of their own.
+/// Voxels `voxels` of a subject: multiples of one wave, and a little of their own and of the subject's.
 pub fn series(subject: Option<&str>, voxels: std::ops::Range<u32>) -> RecordBatch {
+    let own: usize = subject.unwrap_or_default().bytes().map(usize::from).sum();
     let value = |voxel: u32, t: usize| {
         let wave = [0.0, 1.0, 2.0, 1.0, 0.0, -1.0][t];
-        wave * (voxel % 7 + 1) as f32 / 4.0 + ((voxel as usize * 31 + t * 17) % 11) as f32 / 100.0
+        let noise = (voxel as usize * 31 + t * 17) % 11 + (own * (t + 1)) % 13;
+        wave * (voxel % 7 + 1) as f32 / 4.0 + noise as f32 / 100.0
     };
     let values: Vec<f32> = voxels.clone().flat_map(|v| (0..T).map(move |t| value(v, t))).collect();
     with_values(subject, voxels, values, None)

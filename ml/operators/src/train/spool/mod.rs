@@ -36,7 +36,10 @@ use exact_sum::ExactSum;
 use futures::TryStreamExt;
 use parts_exec::{SpoolPartsExec, Spooling, part_file};
 use serde::{Deserialize, Serialize};
-use std::{collections::BTreeSet, sync::Arc};
+use std::{
+    collections::{BTreeSet, HashSet},
+    sync::Arc,
+};
 use storage::Storage;
 use tokio::sync::Semaphore;
 use voxelflow_dataset::{Ledger, Runner};
@@ -71,6 +74,8 @@ pub(super) struct Spool {
     pub points: Vec<usize>,
     /// The rows in their order, where they have voxels.
     pub known: Vec<Known>,
+    /// Digests of series that do not vary.
+    flat: HashSet<u64>,
     /// blake3 of the rows' digests, in their order.
     pub hash: blake3::Hash,
     sum: f64,
@@ -117,9 +122,9 @@ impl Spool {
             time_points,
         };
         write_order(&place, &ordered.places, context).await?;
-        let (origins, known, hash) = (ordered.origins, ordered.known, ordered.hash);
+        let (origins, known, flat, hash) = (ordered.origins, ordered.known, ordered.flat, ordered.hash);
         let points = ordered.points.into_iter().map(|points| points as usize).collect();
-        Ok(Self { place, origins, points, known, hash, sum, squares, summed, ledger })
+        Ok(Self { place, origins, points, known, flat, hash, sum, squares, summed, ledger })
     }
 
     /// Number of rows.
@@ -145,9 +150,31 @@ impl Spool {
             origin.is_some_and(|origin| other.known.binary_search(&Known { origin, ..**series }).is_ok())
         });
         let first = both.next()?;
-        let origin = self.origins.get(first.origin as usize).map(Origin::to_string);
+        Some((1 + both.count(), self.named(first)))
+    }
+
+    /// A series by its keys.
+    fn named(&self, series: &Known) -> String {
+        let origin = self.origins.get(series.origin as usize).map(Origin::to_string);
         let origin = origin.filter(|origin| !origin.is_empty()).map(|origin| origin + ", ");
-        Some((1 + both.count(), format!("{}voxel {}", origin.unwrap_or_default(), first.voxel)))
+        format!("{}voxel {}", origin.unwrap_or_default(), series.voxel)
+    }
+
+    /// Series of `other` that are here under the name of another run, value for value: how many, the first by its keys, and
+    /// what it is called here. What does not vary is the same everywhere, and does not count.
+    pub fn renamed_in(&self, other: &Self) -> Option<(usize, String, String)> {
+        let mut own: Vec<&Known> = self.known.iter().filter(|k| !self.flat.contains(&k.digest)).collect();
+        own.sort_unstable_by_key(|known| known.digest);
+        let run = |spool: &Self, known: &Known| spool.origins.get(known.origin as usize).map(Origin::key);
+        let mut renamed = other.known.iter().filter_map(|series| {
+            let first = own.partition_point(|known| known.digest < series.digest);
+            let mut same = own[first..].iter().take_while(|known| known.digest == series.digest);
+            let name = run(other, series);
+            same.find(|known| run(self, known) != name).map(|known| (series, *known))
+        });
+        let (series, known) = renamed.next()?;
+        let (first, same) = (other.named(series), self.named(known));
+        Some((1 + renamed.count(), first, same))
     }
 
     fn number_of(&self, origin: &Origin) -> Option<u32> {
@@ -239,8 +266,8 @@ impl<'a> Columns<'a> {
         let rows = &column(parts_exec::ROW)?.as_primitive_opt::<UInt32Type>()?.values()[..];
         let points = &column(parts_exec::POINTS)?.as_primitive_opt::<UInt32Type>()?.values()[..];
         let (parts, digests) = (count(parts_exec::PART)?, count(parts_exec::DIGEST)?);
-        let spooled = Spooled { parts, rows, points, digests };
-        Some(Self { spooled, sums: [number(parts_exec::SUM)?, number(parts_exec::SQUARES)?] })
+        let sums = [number(parts_exec::SUM)?, number(parts_exec::SQUARES)?];
+        Some(Self { spooled: Spooled { parts, rows, points, digests, sums }, sums })
     }
 }
 
