@@ -177,12 +177,6 @@ async fn who_learns_from_series_alone_needs_them_of_one_length() {
     with_tables(&bench, UNEVEN, &[(3, 0..9)]);
     let error = refused(bench.catalog.plan_train(bench.request(BOLD, None, json!({})).await));
     assert!(error.to_string().contains("arrow_cast(series, 'FixedSizeList(T, Float32)')"), "{error}");
-    let of_one = bench.context.sql("SELECT list_mean(series) FROM bold").await;
-    let error = match of_one {
-        Ok(frame) => frame.collect().await.unwrap_err(),
-        Err(error) => error,
-    };
-    assert!(error.to_string().contains("arrow_cast(series, 'FixedSizeList(T, Float32)')"), "{error}");
     let long = "SELECT subject, run, voxel, arrow_cast(series, 'FixedSizeList(24, Float32)') AS series FROM bold \
                 WHERE run = '2' AND voxel < 7";
     let plan = bench.plan_of(long).await;
@@ -190,6 +184,30 @@ async fn who_learns_from_series_alone_needs_them_of_one_length() {
     let found: usize = rows.iter().map(RecordBatch::num_rows).sum();
     assert_eq!(found, VOXELS);
     assert!(matches!(rows[0].column(3).data_type(), DataType::FixedSizeList(_, 24)));
+}
+
+/// Functions over series take each as long as it is, and two that are of one length.
+#[tokio::test]
+async fn functions_take_series_as_long_as_they_are() {
+    let bench = Bench::new();
+    with_tables(&bench, UNEVEN, &[(3, 0..9)]);
+    let columns = "list_mean(series) AS m, list_std(series) AS s, pearson_r(series, series) AS r";
+    let rows = |query: String| async { bench.context.sql(&query).await.unwrap().collect().await };
+    let numbers = |batches: &[RecordBatch]| -> Vec<Option<f32>> {
+        let columns = batches.iter().flat_map(|batch| batch.columns().iter().cloned());
+        columns.flat_map(|column| column.as_primitive::<Float32Type>().iter().collect::<Vec<_>>()).collect()
+    };
+    for (name, piece) in UNEVEN.iter().enumerate() {
+        bench.table(&format!("alone{name}"), vec![vec![part(piece, name, None)]]);
+        let of_all =
+            rows(format!("SELECT {columns} FROM (SELECT * FROM bold WHERE run = '{name}' ORDER BY voxel)"))
+                .await;
+        let alone = rows(format!("SELECT {columns} FROM (SELECT * FROM alone{name} ORDER BY voxel)")).await;
+        assert_eq!(numbers(&of_all.unwrap()), numbers(&alone.unwrap()), "run {name}");
+    }
+    let other = "SELECT pearson_r(a.series, b.series) AS r FROM bold a JOIN bold b ON a.voxel = b.voxel AND a.run < b.run";
+    let error = rows(other.into()).await.unwrap_err();
+    assert!(error.to_string().contains("take the design of the cleaned table"), "{error}");
 }
 
 #[tokio::test]
