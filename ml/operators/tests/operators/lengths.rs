@@ -192,7 +192,8 @@ async fn functions_take_series_as_long_as_they_are() {
     let bench = Bench::new();
     with_tables(&bench, UNEVEN, &[(3, 0..9)]);
     let columns = "list_mean(series) AS m, list_std(series) AS s, pearson_r(series, series) AS r";
-    let rows = |query: String| async { bench.context.sql(&query).await.unwrap().collect().await };
+    let context = &bench.context;
+    let rows = |query: String| async move { context.sql(&query).await.unwrap().collect().await };
     let numbers = |batches: &[RecordBatch]| -> Vec<Option<f32>> {
         let columns = batches.iter().flat_map(|batch| batch.columns().iter().cloned());
         columns.flat_map(|column| column.as_primitive::<Float32Type>().iter().collect::<Vec<_>>()).collect()

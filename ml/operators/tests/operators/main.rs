@@ -9,6 +9,7 @@ mod design;
 mod encoding;
 mod explain;
 mod functions;
+mod joins;
 mod lengths;
 mod line_stage;
 mod predict;
