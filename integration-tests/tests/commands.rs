@@ -201,8 +201,10 @@ fn results_can_be_written_above_the_working_folder() {
     here(&["run", "p.vf", "--out", "../out"]);
     assert!(here(&["run", "p.vf", "--out", "../out"]).stdout.contains("unchanged"));
     here(&["sql", "SELECT 2 AS x", "--format", "parquet", "--output", "../rows"]);
-    for (rows, x) in [("out/tables/t/*", 1), ("copied", 1), ("rows", 2)] {
-        let query = format!("SELECT x FROM '{}/{rows}/*.parquet'", folder.path().display());
+    let written = files_below(folder.path());
+    for (rows, x) in [("out/tables/t/", 1), ("copied/", 1), ("rows/", 2)] {
+        let file = written.iter().find(|file| file.starts_with(rows) && file.ends_with(".parquet")).unwrap();
+        let query = format!("SELECT x FROM '../{file}'");
         assert_eq!(here(&["sql", &query, "--format", "csv"]).stdout, format!("x\n{x}\n"), "{rows}");
     }
 }

@@ -152,7 +152,7 @@ fn the_ledger_is_the_same_here_and_on_executors() {
         ]
     );
     let of = |row: usize, name: &str| found[row][name].clone();
-    assert_eq!((of(4, "subject"), of(4, "task"), of(4, "session")), ("01".into(), "rest".into(), ().into()));
+    assert_eq!((of(4, "subject"), of(4, "task"), of(4, "session")), ("01".into(), "rest".into(), "".into()));
     assert_eq!(of(4, "reason"), "framewise displacement over 0.5 mm");
     assert_eq!(of(4, "indices"), serde_json::json!([9, 10, 13]));
     assert_eq!(of(5, "reason"), "in a segment of fewer than 5 volumes between those of high motion");
