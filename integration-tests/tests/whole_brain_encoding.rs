@@ -91,7 +91,8 @@ fn categories_explain_a_whole_brain_as_nilearn_and_scikit_learn_find() {
     // What no rearrangement of blocks reaches anywhere in the brain lies at its back, where one sees.
     let p = map(&out, "p_family.nii.gz");
     let of_run = |voxel: &usize| voxel / SHAPE[0] % SHAPE[1];
-    let mut brain: Vec<usize> = (0..r.len()).filter(|voxel| r[*voxel] != 0.0).map(|v| of_run(&v)).collect();
+    let mut brain: Vec<usize> =
+        (0..r.len()).filter(|voxel| r[*voxel].is_finite()).map(|v| of_run(&v)).collect();
     brain.sort_unstable();
     let middle = brain[brain.len() / 2];
     let found: Vec<usize> = (0..p.len()).filter(|voxel| r[*voxel] > 0.0 && p[*voxel] <= 0.05).collect();

@@ -124,10 +124,7 @@ fn ortho_caption(
 
 fn histogram_caption(map: &MapSection, statistics: &MapStatistics) -> String {
     let voxels = count(statistics.sorted.len() as u64);
-    let what = match map.kind {
-        MapKind::Statistic => "finite values other than zero",
-        MapKind::Image => "finite values",
-    };
+    let what = if statistics.zeros { "finite values" } else { "finite values other than zero" };
     let dashed = if map.threshold.is_some() { " Dashed: threshold; paler: not drawn." } else { "" };
     format!("Distribution of the {voxels} {what}, in 60 equal bins.{dashed}")
 }

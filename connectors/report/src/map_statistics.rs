@@ -19,18 +19,20 @@ pub(crate) struct MapStatistics {
     pub(crate) shown: usize,
     /// Mean of the values that count.
     pub(crate) mean: f64,
+    /// Whether 0 is a value.
+    pub(crate) zeros: bool,
 }
 
 impl MapStatistics {
-    /// Describes `map`: values that are finite and, for a statistic, not exactly zero.
+    /// Describes `map`: values that are finite and, unless [`zeros_count`], not exactly zero.
     pub(crate) fn of(map: &MapSection) -> Self {
-        let values = &map.volume.values;
-        let mut sorted: Vec<f32> = values.iter().copied().filter(|v| counts(map.kind, *v)).collect();
+        let (values, zeros) = (&map.volume.values, zeros_count(map));
+        let mut sorted: Vec<f32> = values.iter().copied().filter(|v| counts(zeros, *v)).collect();
         sorted.sort_unstable_by(f32::total_cmp);
         let shown = sorted.iter().filter(|v| passes(map.threshold, **v)).count();
         let mean = sorted.iter().map(|v| f64::from(*v)).sum::<f64>() / sorted.len().max(1) as f64;
         let not_finite = values.iter().filter(|v| !v.is_finite()).count();
-        Self { shown, mean, not_finite, voxels: values.len(), sorted }
+        Self { shown, mean, not_finite, voxels: values.len(), sorted, zeros }
     }
 
     /// The value below which `part` (0..=1) of the values lie; NaN for none.
@@ -65,9 +67,15 @@ impl MapStatistics {
     }
 }
 
+/// Whether 0 is a value of `map`: of an image it is, and of a statistic that marks voxels without a value by NaN. Others
+/// have 0 there.
+pub(crate) fn zeros_count(map: &MapSection) -> bool {
+    map.kind == MapKind::Image || map.volume.values.iter().any(|value| value.is_nan())
+}
+
 /// Whether a value is one at all.
-pub(crate) fn counts(kind: MapKind, value: f32) -> bool {
-    value.is_finite() && (kind == MapKind::Image || value != 0.0)
+pub(crate) fn counts(zeros: bool, value: f32) -> bool {
+    value.is_finite() && (zeros || value != 0.0)
 }
 
 /// Whether a value is far enough from zero to be coloured.
@@ -77,7 +85,8 @@ pub(crate) fn passes(threshold: Option<f32>, value: f32) -> bool {
 
 /// The voxel that the three planes go through, and why it was chosen; `None` when no voxel has a value.
 pub(crate) fn cut(map: &MapSection, ras: &Ras<'_>) -> Option<([usize; 3], &'static str)> {
-    let valued = || ras.voxels().map(|v| (v, ras.at(v))).filter(|(_, value)| counts(map.kind, *value));
+    let zeros = zeros_count(map);
+    let valued = || ras.voxels().map(|v| (v, ras.at(v))).filter(|(_, value)| counts(zeros, *value));
     let choice = match (map.cut, map.kind) {
         (Cut::Auto, MapKind::Statistic) => Cut::Peak,
         (Cut::Auto, MapKind::Image) => Cut::CentreOfMass,
@@ -114,10 +123,21 @@ mod tests {
     }
 
     #[test]
-    fn zeros_and_nan_do_not_count() {
-        let s = MapStatistics::of(&map(vec![0.0, f32::NAN, 1.0, 3.0, f32::INFINITY]));
-        assert_eq!((s.sorted.len(), s.not_finite, s.voxels), (2, 2, 5));
-        assert_eq!((s.mean, s.quantile(0.5)), (2.0, 2.0));
+    fn what_is_not_finite_never_counts_and_zero_only_beside_nan() {
+        let s = MapStatistics::of(&map(vec![0.0, 1.0, 3.0, f32::INFINITY]));
+        assert_eq!((s.sorted.len(), s.not_finite, s.voxels), (2, 1, 4));
+        assert_eq!((s.mean, s.quantile(0.0), s.quantile(0.5)), (2.0, 1.0, 2.0));
+        let s = MapStatistics::of(&map(vec![0.0, f32::NAN, 1.0, 2.0, f32::INFINITY]));
+        assert_eq!((s.sorted.len(), s.not_finite, s.voxels), (3, 2, 5));
+        assert_eq!((s.mean, s.quantile(0.0), s.quantile(1.0)), (1.0, 0.0, 2.0));
+    }
+
+    #[test]
+    fn a_map_of_p_whose_other_voxels_are_nan_is_coloured_by_its_own_values() {
+        let p = map(vec![f32::NAN, 0.02, 0.5, f32::NAN, 0.98, 0.0]);
+        let s = MapStatistics::of(&p);
+        assert_eq!(s.scale(&p), Scale::new(0.0, f64::from(0.98_f32), &VIRIDIS));
+        assert_eq!((s.quantile(0.0), s.sorted.len()), (0.0, 4));
     }
 
     #[test]
@@ -141,7 +161,7 @@ mod tests {
         assert_eq!(at(&m), [3, 0, 0]);
         m.cut = Cut::At([-8.4, -20.0, 0.0]);
         assert_eq!(at(&m), [1, 0, 0]);
-        let empty = map(vec![f32::NAN, 0.0]);
+        let empty = map(vec![f32::NAN, f32::NAN]);
         assert!(cut(&empty, &Ras::try_new("m", &empty.volume).unwrap()).is_none());
     }
 }

@@ -25,6 +25,7 @@ pub(crate) struct Picture<'a> {
     pub(crate) background: Option<(Ras<'a>, Scale)>,
     /// Colours of the values.
     pub(crate) scale: Scale,
+    zeros: bool,
     convention: Convention,
     /// First and last voxel worth showing along x, y, z.
     shown: [(usize, usize); 3],
@@ -79,9 +80,9 @@ impl<'a> Picture<'a> {
                 Some((Ras::try_new(&map.name, volume)?, low))
             }
         };
-        let scale = statistics.scale(map);
-        let mut picture =
-            Self { map, shown: [0, 1, 2].map(|a| (0, ras.shape[a] - 1)), ras, background, scale, convention };
+        let (scale, zeros) = (statistics.scale(map), statistics.zeros);
+        let shown = [0, 1, 2].map(|a| (0, ras.shape[a] - 1));
+        let mut picture = Self { map, shown, ras, background, scale, zeros, convention };
         picture.shown = picture.content();
         Ok(picture)
     }
@@ -107,7 +108,7 @@ impl<'a> Picture<'a> {
     pub(crate) fn colour(&self, voxel: [usize; 3]) -> Option<Rgb> {
         let value = self.ras.at(voxel);
         let drawn = self.map.kind == MapKind::Statistic
-            && counts(self.map.kind, value)
+            && counts(self.zeros, value)
             && passes(self.map.threshold, value);
         drawn.then(|| self.scale.colour(f64::from(value)))
     }

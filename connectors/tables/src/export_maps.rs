@@ -18,28 +18,29 @@ use voxelflow_stage::known_key;
 /// Settings of an export.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ExportOptions {
-    /// Value of voxels without a row, and of cells that are null.
-    pub missing: f32,
+    /// Value of voxels without one: those without a row, and those whose cell is null or NaN. NaN is the default: 0
+    /// would be a value, in a map of p the most significant one.
+    pub fill: f32,
     /// Bytes of rows and volumes held in memory; more goes to temporary files.
     pub memory_limit: usize,
 }
 
 impl Default for ExportOptions {
     fn default() -> Self {
-        Self { missing: 0.0, memory_limit: 512 << 20 }
+        Self { fill: f32::NAN, memory_limit: 512 << 20 }
     }
 }
 
 /// Writes the maps of `plan` from `rows` and answers the files, in order of keys and columns.
 ///
-/// Numbers are written as float32 (whole numbers are exact up to 2^24), NaN stays NaN. Voxels without a
-/// row get [`ExportOptions::missing`]. Rows may come in any order. Every row is read before a file is
+/// Numbers are written as float32 (whole numbers are exact up to 2^24). Voxels without a value get
+/// [`ExportOptions::fill`]. Rows may come in any order. Every row is read before a file is
 /// begun; each file appears whole. A `dataset_description.json` (BIDS derivatives) is put into the
 /// folder, unless another program's lies there.
 ///
 /// # Errors
-/// [`Error::Export`] for two rows of one voxel, a voxel outside the grid, or a null key that names a
-/// file; an error of the rows; a folder that cannot be written.
+/// [`Error::Export`] for two rows of one voxel, a voxel outside the grid, a null key that names a file, or a map
+/// in which no voxel has a value; an error of the rows; a folder that cannot be written.
 pub async fn export_maps(
     plan: &ExportPlan,
     mut rows: SendableRecordBatchStream,
@@ -93,19 +94,17 @@ struct MapSet {
     voxels: Vec<u32>,
     seen: Vec<bool>,
     maps: Vec<MapRows>,
+    /// Whether a map has a value at all.
+    valued: Vec<bool>,
 }
 
 impl Export {
     fn push(&mut self, batch: &RecordBatch) -> Result<()> {
         let voxels = voxels(batch, &self.plan)?;
         let keys = self.keys(batch)?;
-        let missing = self.options.missing;
-        let values: Vec<Float32Array> = self
-            .plan
-            .columns
-            .iter()
-            .map(|c| numbers(batch.column(c.index), c.volumes, missing))
-            .collect::<Result<_>>()?;
+        let columns = self.plan.columns.iter();
+        let values: Vec<Float32Array> =
+            columns.map(|c| numbers(batch.column(c.index), c.volumes)).collect::<Result<_>>()?;
         let size: usize = self.plan.grid.shape.iter().product();
         for (r, voxel) in voxels.iter().enumerate() {
             let key: Vec<String> = keys.iter().map(|k| k.value(r).to_owned()).collect();
@@ -114,13 +113,17 @@ impl Export {
                 voxels: Vec::new(),
                 seen: vec![false; size],
                 maps: maps(),
+                valued: vec![false; self.plan.columns.len()],
             });
             if std::mem::replace(&mut set.seen[*voxel as usize], true) {
                 return Err(duplicate(*voxel, &self.plan));
             }
             set.voxels.push(*voxel);
-            for ((map, column), values) in set.maps.iter_mut().zip(&self.plan.columns).zip(&values) {
-                map.push(&values.values()[r * column.volumes..(r + 1) * column.volumes])?;
+            let maps = set.maps.iter_mut().zip(&mut set.valued);
+            for (((map, valued), column), values) in maps.zip(&self.plan.columns).zip(&values) {
+                let row = &values.values()[r * column.volumes..(r + 1) * column.volumes];
+                *valued = *valued || row.iter().any(|x| !x.is_nan());
+                map.push(row)?;
             }
         }
         let held: usize = self.sets.values().flat_map(|s| &s.maps).map(MapRows::memory).sum();
@@ -147,12 +150,36 @@ impl Export {
         self.plan.keys.iter().map(text).collect()
     }
 
+    /// A map of nothing but nulls shows nothing, and is a mistake: `score` of a fit that has none.
+    fn every_map_has_a_value(&self) -> Result<()> {
+        for (key, set) in &self.sets {
+            let columns = self.plan.columns.iter().zip(&set.valued);
+            let empty: Vec<String> =
+                columns.filter(|(_, valued)| !**valued).map(|(c, _)| format!("`{}`", c.name)).collect();
+            if empty.is_empty() {
+                continue;
+            }
+            let keys = self.plan.keys.iter().zip(key).map(|((name, _), value)| format!("{name} {value}"));
+            let of = keys.collect::<Vec<_>>().join(", ");
+            let of = if of.is_empty() { of } else { format!(" of {of}") };
+            let (columns, have) = (empty.join(", "), if empty.len() > 1 { "have" } else { "has" });
+            let reason = format!(
+                "{columns}{of} {have} no value: all {} rows are null or NaN, so there is no map to write; leave \
+                 {columns} out of the SELECT",
+                set.voxels.len()
+            );
+            return Err(Error::Export { reason });
+        }
+        Ok(())
+    }
+
     fn write(mut self) -> Result<Vec<PathBuf>> {
         if self.sets.is_empty() {
             return Err(Error::Export {
                 reason: "the table has no rows, so there is no map to write".into(),
             });
         }
+        self.every_map_has_a_value()?;
         let mut written = Vec::new();
         let size: usize = self.plan.grid.shape.iter().product();
         for (key, set) in &mut self.sets {
@@ -167,7 +194,7 @@ impl Export {
                 }
                 let mut writer = begin(&path, &self.plan, column.volumes)?;
                 let memory = self.options.memory_limit / 2;
-                map.write_volumes(&set.voxels, size, self.options.missing, memory, |volume| {
+                map.write_volumes(&set.voxels, size, self.options.fill, memory, |volume| {
                     Ok(writer.write_volume(volume)?)
                 })?;
                 writer.finish()?;
@@ -225,8 +252,8 @@ fn voxels(batch: &RecordBatch, plan: &ExportPlan) -> Result<Vec<u32>> {
     Ok(voxels.values().to_vec())
 }
 
-/// A column as numbers, `[rows, volumes]`; nulls become `missing`.
-fn numbers(column: &ArrayRef, volumes: usize, missing: f32) -> Result<Float32Array> {
+/// A column as numbers, `[rows, volumes]`; nulls become NaN.
+fn numbers(column: &ArrayRef, volumes: usize) -> Result<Float32Array> {
     let rows = column.len();
     let (values, row_nulls) = match column.as_fixed_size_list_opt() {
         // A sliced list keeps its values whole, and those of null rows are anything.
@@ -241,7 +268,7 @@ fn numbers(column: &ArrayRef, volumes: usize, missing: f32) -> Result<Float32Arr
         return Ok(values.clone());
     }
     let row_is_null = |at: usize| row_nulls.as_ref().is_some_and(|n| n.is_null(at / volumes));
-    let value = |at: usize| if values.is_null(at) || row_is_null(at) { missing } else { values.value(at) };
+    let value = |at: usize| if values.is_null(at) || row_is_null(at) { f32::NAN } else { values.value(at) };
     Ok(Float32Array::from_iter_values((0..values.len()).map(value)))
 }
 

@@ -52,8 +52,8 @@ impl MapRows {
         Ok(())
     }
 
-    /// Writes the map: `volumes` volumes of `size` voxels, `fill` where no row lies, `voxels[r]` being the
-    /// place of row r. At most `memory` bytes of volumes are filled at a time, but at least one.
+    /// Writes the map: `volumes` volumes of `size` voxels, `fill` where no row lies or a row has NaN, `voxels[r]` being
+    /// the place of row r. At most `memory` bytes of volumes are filled at a time, but at least one.
     pub fn write_volumes(
         &mut self,
         voxels: &[u32],
@@ -69,7 +69,7 @@ impl MapRows {
             filled.fill(fill);
             self.for_each_row(|r, row| {
                 let voxel = voxels[r] as usize;
-                for (t, value) in row[first..first + count].iter().enumerate() {
+                for (t, value) in row[first..first + count].iter().enumerate().filter(|(_, x)| !x.is_nan()) {
                     filled[t * size + voxel] = *value;
                 }
             })?;

@@ -360,16 +360,26 @@ impl Session {
         Ok(applied)
     }
 
-    /// Writes every numeric column of `rows` as a NIfTI map; a relative target lies under the session's folder.
+    /// Writes every numeric column of `rows` as a NIfTI map; a relative target lies under the session's folder. Voxels
+    /// without a value are NaN.
     ///
     /// # Errors
-    /// Rows that lost their key columns or grid; a folder that cannot be written.
+    /// Rows that lost their key columns or grid; a column without any value; a folder that cannot be written.
     pub async fn export_maps(&self, rows: &Dataset, target: &str) -> Result<Vec<PathBuf>> {
+        self.export_maps_filled(rows, target, f32::NAN).await
+    }
+
+    /// As [`Session::export_maps`], with `fill` in voxels without a value.
+    ///
+    /// # Errors
+    /// As [`Session::export_maps`].
+    pub async fn export_maps_filled(&self, rows: &Dataset, target: &str, fill: f32) -> Result<Vec<PathBuf>> {
         let target = self.engine.work_dir().join(target);
         let target =
             target.to_str().ok_or_else(|| Error::input(target.display(), "its name is no Unicode text"))?;
         let plan = check_export(rows.schema()?.as_ref(), target)?;
-        Ok(export_maps(&plan, rows.stream().await?, &ExportOptions::default()).await?)
+        let options = ExportOptions { fill, ..ExportOptions::default() };
+        Ok(export_maps(&plan, rows.stream().await?, &options).await?)
     }
 }
 

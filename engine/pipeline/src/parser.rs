@@ -194,7 +194,8 @@ impl<'a> StatementParser<'a> {
         let source = self.relation()?;
         self.expect("TO")?;
         let target = self.string("the path of the maps")?;
-        Ok(ExportMaps { source, target })
+        let options = if self.take("WITH") { self.options("EXPORT MAPS")? } else { NamedOptions::default() };
+        Ok(ExportMaps { source, target, options })
     }
 
     /// `(name => value, …)`, or nothing.

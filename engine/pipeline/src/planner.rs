@@ -8,7 +8,7 @@ use crate::{
     model_relation::DeclaredOperators,
     relation::{OperatorRelations, RelationNames},
     source::Span,
-    statement::{ExportMaps, Relation, Statement, StatementKind, Train},
+    statement::{ExportMaps, NamedOptions, Relation, Statement, StatementKind, Train},
 };
 use datafusion::{
     common::TableReference,
@@ -46,6 +46,8 @@ pub enum Planned {
         source: MapsSource,
         /// A path, in which `{column}` stands for a key column's value.
         target: String,
+        /// What voxels without a value get; NaN where none is given.
+        fill: Option<f32>,
     },
     /// A report to write.
     Report {
@@ -182,7 +184,7 @@ impl Planner {
             Planned::Train(train) => train.plan,
             Planned::CreateTable(table) => table.plan,
             Planned::ExportMaps { source: MapsSource::Rows(plan), .. } => plan,
-            Planned::ExportMaps { source: MapsSource::Model { folder, .. }, target } => {
+            Planned::ExportMaps { source: MapsSource::Model { folder, .. }, target, .. } => {
                 let text = format!("ExportMaps: model={}, target={target}", folder.display());
                 return Ok(Planned::Explain(vec![ExplainRow::new("logical_plan", text)]));
             }
@@ -292,14 +294,15 @@ impl Planner {
 
     async fn plan_export(&self, statement: &Statement, export: &ExportMaps) -> Result<Planned> {
         let target = export.target.text.clone();
+        let fill = fill(statement, &export.options)?;
         if let Some(name) = self.context.model_source(export)? {
             let folder =
                 self.trained_model(&name).map_or_else(|| self.model_folder(&name), Path::to_path_buf);
-            return Ok(Planned::ExportMaps { source: MapsSource::Model { name, folder }, target });
+            return Ok(Planned::ExportMaps { source: MapsSource::Model { name, folder }, target, fill });
         }
         let plan = self.plan_relation(statement, &export.source).await?;
         self.check_types(statement, &plan)?;
-        Ok(Planned::ExportMaps { source: MapsSource::Rows(plan), target })
+        Ok(Planned::ExportMaps { source: MapsSource::Rows(plan), target, fill })
     }
 
     async fn plan_relation(&self, statement: &Statement, relation: &Relation) -> Result<LogicalPlan> {
@@ -469,6 +472,31 @@ fn declare_model_table(
 }
 
 /// Where an option or setting of that name is written.
+/// The options of `EXPORT MAPS`: `fill` is all that there is.
+fn fill(statement: &Statement, options: &NamedOptions) -> Result<Option<f32>> {
+    const FILL: &str = "fill";
+    if let Some(unknown) = options.0.iter().find(|option| option.name != FILL) {
+        let known = did_you_mean(&unknown.name, &[FILL.to_owned()]);
+        let message = format!("unknown option `{}` of EXPORT MAPS{known}", unknown.name);
+        return Err(PipelineError::new(&statement.source, unknown.span, message)
+            .help("the options are: fill, the value of voxels without one (NaN if it is not given)"));
+    }
+    let Some(option) = options.get(FILL) else { return Ok(None) };
+    let number = match &option.value {
+        Value::Number(number) => number.as_f64(),
+        Value::String(text) if text.eq_ignore_ascii_case("nan") => Some(f64::NAN),
+        _ => None,
+    };
+    match number.map(|number| number as f32).filter(|number| !number.is_infinite()) {
+        Some(number) => Ok(Some(number)),
+        None => {
+            let message = format!("`{FILL}` is a number that float32 can hold, not {}", option.value);
+            let help = "as in fill => 0, or fill => 'NaN', which is the default";
+            Err(PipelineError::new(&statement.source, option.value_span, message).help(help))
+        }
+    }
+}
+
 fn option_place(train: &Train, option: &str) -> Option<Span> {
     let given = train.options.get(option).or_else(|| train.settings.get(option)).map(|o| o.span);
     given.or_else(|| train.per.as_ref().filter(|_| option == "per").map(|p| p.span))

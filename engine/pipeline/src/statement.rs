@@ -161,13 +161,15 @@ pub struct Train {
     pub settings: NamedOptions,
 }
 
-/// `EXPORT MAPS FROM source TO 'target'`.
+/// `EXPORT MAPS FROM source TO 'target' [WITH (options)]`.
 #[derive(Clone, Debug)]
 pub struct ExportMaps {
     /// A table, a query or a model.
     pub source: Relation,
     /// A path, in which `{column}` stands for a key column's value.
     pub target: Name,
+    /// `fill`.
+    pub options: NamedOptions,
 }
 
 /// `REPORT 'path'`.

@@ -80,7 +80,7 @@ async fn check_statement(
         checked.map_err(|e| in_statement(file, statement, e))?;
     }
     let planned = unwritten.table_over(planner.plan(statement).await?);
-    if let Planned::ExportMaps { source, target } = &planned {
+    if let Planned::ExportMaps { source, target, .. } = &planned {
         let rows = rows_of_maps(source, target).map_err(|e| in_statement(file, statement, e))?;
         let target = out.join(target);
         let checked = check_export(rows.schema().as_arrow(), &target.to_string_lossy());

@@ -159,7 +159,11 @@ impl<'a> Runner<'a> {
         let (note, mut record) = match planned {
             Planned::CreateTable(table) => self.create_table(&table, &key).await?,
             Planned::Train(train) => self.train(*train, &key).await?,
-            Planned::ExportMaps { source, target } => self.export(source, &target, &key).await?,
+            Planned::ExportMaps { source, target, fill } => {
+                let fill = fill.unwrap_or(f32::NAN);
+                let options = ExportOptions { fill, ..ExportOptions::default() };
+                self.export(source, &target, &options, &key).await?
+            }
             Planned::Report { path } => self.report(&path, &key).await?,
             Planned::CreateExternalTable(plan) => {
                 let name = match &plan {
@@ -423,7 +427,13 @@ impl<'a> Runner<'a> {
         state.write().config_mut().set_extension(Arc::new(TrainObserver::new(progress)));
     }
 
-    async fn export(&mut self, source: MapsSource, target: &str, key: &str) -> Result<Done> {
+    async fn export(
+        &mut self,
+        source: MapsSource,
+        target: &str,
+        options: &ExportOptions,
+        key: &str,
+    ) -> Result<Done> {
         let rows = self.session.dataset(rows_of_maps(&source, target)?.clone());
         let path = self.options.out.join(target);
         let plan = check_export(rows.schema()?.as_ref(), &path.to_string_lossy())?;
@@ -433,7 +443,7 @@ impl<'a> Runner<'a> {
         if let Some(done) = self.unchanged(&record_target, key) {
             return Ok(done);
         }
-        let files = export_maps(&plan, rows.stream().await?, &ExportOptions::default()).await?;
+        let files = export_maps(&plan, rows.stream().await?, options).await?;
         let files: Result<Vec<FileRecord>> =
             files.iter().map(|f| FileRecord::of(f, &self.options.out)).collect();
         let record = StatementRecord { key: key.to_owned(), files: files?, ..Default::default() };

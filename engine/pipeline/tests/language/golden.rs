@@ -104,10 +104,11 @@ fn describe(planned: &Planned, out: &mut String) {
             }
             tree(out, "plan", &train.plan);
         }
-        Planned::ExportMaps { source: MapsSource::Rows(plan), target } => {
-            tree(out, &format!("maps to {target} of"), plan)
+        Planned::ExportMaps { source: MapsSource::Rows(plan), target, fill } => {
+            let filled = fill.map(|fill| format!(" filled with {fill}")).unwrap_or_default();
+            tree(out, &format!("maps to {target}{filled} of"), plan)
         }
-        Planned::ExportMaps { source: MapsSource::Model { name, folder }, target } => {
+        Planned::ExportMaps { source: MapsSource::Model { name, folder }, target, .. } => {
             writeln!(out, "maps to {target} of model {name} in {}", folder.display()).unwrap();
         }
         Planned::Report { path } => writeln!(out, "report {path}").unwrap(),
