@@ -180,7 +180,6 @@ def text() -> None:
         ("confounds/ragged.tsv", "a\tb\n1\t2\n3\n", "line 3: it has 1 cell(s), the header has 2"),
         ("confounds/empty.tsv", "", "the file is empty"),
         ("confounds/empty_line.tsv", "a\tb\n1\t2\n\n3\t4\n", "line 3: the line is empty"),
-        ("confounds/empty_cell.tsv", "a\tb\n1\t\n", "line 2, column b: the cell is empty"),
         ("confounds/text.tsv", "a\tb\n1\tx\n", "line 2, column b: 'x' is not a number"),
         ("confounds/infinite.tsv", "a\n-inf\n", "line 2, column a: '-inf' is not finite"),
         ("confounds/twice.tsv", "a\ta\n1\t2\n", "two columns are named 'a'"),
@@ -209,10 +208,8 @@ def text() -> None:
         ("sidecar/list.json", "[2.0]", "a list of 1 instead of an object"),
         ("sidecar/text_for_number.json", '{"RepetitionTime": "2.0"}', "RepetitionTime: it is the text \"2.0\""),
         ("sidecar/milliseconds.json", '{"RepetitionTime": 1500}', "1500 s is implausible"),
-        ("sidecar/slice_timing.json", '{"SliceTiming": [0, null]}', "SliceTiming[1]: it is null, not a number"),
         ("sidecar/negative_start.json", '{"StartTime": -0.5}', "StartTime: -0.5 s is negative"),
         ("sidecar/deep.json", "[" * 1000, "recursion limit"),
-        ("sidecar/nan.json", '{"RepetitionTime": NaN}', "not JSON"),
     ]:
         write(name, content if isinstance(content, bytes) else content.encode(), message)
 

@@ -6,12 +6,13 @@ use std::collections::BTreeMap;
 use voxelflow_formats::sidecar::{ConfoundNote, ConfoundsSidecar};
 use voxelflow_formats::table::{Confounds, MovementRegressors, UnnamedColumns};
 use voxelflow_signal::ConfoundTable;
-use voxelflow_signal::confounds::CompcorComponent;
+use voxelflow_signal::confounds::{CompcorComponent, ConfoundValues};
 use voxelflow_stage::RunFiles;
 
 /// Reads the confounds of a run, and which components of CompCor its sidecars list as retained.
 ///
-/// `.tsv` files name their columns; those of `Movement_Regressors.txt` are known, and those of other `.txt` and `.1D`
+/// A column that holds something else than numbers, and sidecars that cannot be used, are faults for whoever takes them:
+/// the table tells them then. `.tsv` files name their columns; those of `Movement_Regressors.txt` are known, and those of other `.txt` and `.1D`
 /// files are called `column_01` and so on. Movement regressors get the squares that fMRIPrep's tables have, so that the same strategies serve both.
 ///
 /// # Errors
@@ -36,19 +37,27 @@ pub fn read_confounds(run: &RunFiles, stores: &Stores) -> Result<(ConfoundTable,
         }
         _ => named(&Confounds::from_reader(bytes.as_slice(), path)?),
     };
-    let table = ConfoundTable::try_new(columns)
+    let table = ConfoundTable::of_columns(columns)
         .map_err(|e| Error::Image { path: path.clone(), reason: e.to_string() })?;
+    Ok(match components(run, stores) {
+        Ok(components) => (table, components),
+        Err(fault) => (table.with_sidecar_fault(fault.to_string()), Vec::new()),
+    })
+}
+
+/// The components of CompCor that the sidecars list as retained.
+fn components(run: &RunFiles, stores: &Stores) -> Result<Vec<CompcorComponent>> {
     let mut notes: BTreeMap<String, ConfoundNote> = BTreeMap::new();
     for path in &run.confounds_sidecars {
-        let bytes =
-            stores.read_if_there(path)?.ok_or_else(|| missing(path, "the sidecar is not there any more"))?;
+        let gone = || Error::Image { path: path.clone(), reason: "the sidecar is not there any more".into() };
+        let bytes = stores.read_if_there(path)?.ok_or_else(gone)?;
         notes.extend(ConfoundsSidecar::from_reader(bytes.as_slice(), path)?.notes);
     }
     let retained = notes.into_iter().filter(|(_, note)| note.retained != Some(false));
     let components = retained
         .filter(|(_, note)| note.method.as_deref().is_some_and(|method| method.ends_with("CompCor")))
         .map(|(name, note)| CompcorComponent { name, mask: note.mask });
-    Ok((table, components.collect()))
+    Ok(components.collect())
 }
 
 /// A text that changes when a file does that [`read_confounds`] reads: lengths, times of change and entity tags. None
@@ -58,14 +67,13 @@ pub fn confounds_version(run: &RunFiles, stores: &Stores) -> Option<String> {
     files.map(|file| Some(format!("{:?}\n", stores.stamp(file)?))).collect()
 }
 
-type Column = (String, Vec<Option<f64>>);
+type Column = (String, ConfoundValues);
 
-/// Every column; NaN stands for `n/a`.
+/// Every column, or why it holds no numbers.
 fn named(confounds: &Confounds) -> Vec<Column> {
-    let column = |name: &String| {
-        let values = confounds.column(name).unwrap_or_default();
-        (name.clone(), values.iter().map(|x| (!x.is_nan()).then_some(*x)).collect())
-    };
+    let some = |values: Vec<f64>| values.iter().map(|x| (!x.is_nan()).then_some(*x)).collect();
+    let column =
+        |name: &String| (name.clone(), confounds.column(name).map(some).map_err(|fault| fault.to_string()));
     confounds.names().iter().map(column).collect()
 }
 
@@ -73,7 +81,7 @@ fn named(confounds: &Confounds) -> Vec<Column> {
 fn unnamed(numbers: UnnamedColumns) -> Vec<Column> {
     let width = numbers.columns.len().to_string().len().max(2);
     let column = |(at, values): (usize, Vec<f64>)| {
-        (format!("column_{:0width$}", at + 1), values.into_iter().map(Some).collect())
+        (format!("column_{:0width$}", at + 1), Ok(values.into_iter().map(Some).collect()))
     };
     numbers.columns.into_iter().enumerate().map(column).collect()
 }
@@ -85,8 +93,8 @@ fn movement(regressors: &MovementRegressors) -> Vec<Column> {
         .flat_map(|(name, values)| {
             let squares = values.iter().map(|x| Some(x * x)).collect();
             [
-                ((*name).to_owned(), values.into_iter().map(Some).collect()),
-                (format!("{name}_power2"), squares),
+                ((*name).to_owned(), Ok(values.into_iter().map(Some).collect())),
+                (format!("{name}_power2"), Ok(squares)),
             ]
         })
         .collect()

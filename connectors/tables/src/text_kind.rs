@@ -84,7 +84,7 @@ impl TextTables {
     /// The type of a column that has one whatever its cells hold: true for numbers, false for text.
     pub(crate) fn is_number(self, column: &str) -> Option<bool> {
         match (self, column) {
-            (Self::Events, "onset" | "duration") | (Self::Confounds, _) => Some(true),
+            (Self::Events, "onset" | "duration") => Some(true),
             (Self::Events, "trial_type") | (_, "participant_id" | "session_id") => Some(false),
             _ => None,
         }

@@ -51,6 +51,14 @@ pub enum Error {
         /// What the table has instead.
         near: String,
     },
+    /// A confound that holds something else than numbers.
+    #[error("the confound `{column}` cannot be used: {reason}; repair it, or leave the column out")]
+    UnusableConfound {
+        /// The column.
+        column: String,
+        /// The place, and what stands there.
+        reason: String,
+    },
     /// A confound without a number where one is needed.
     #[error(
         "the confound `{column}` has no finite value in row {row} (volumes count from 0); only the first volume's \
@@ -103,6 +111,7 @@ impl Error {
             | Self::Shape { .. }
             | Self::EmptyMask { .. }
             | Self::MissingConfounds { .. }
+            | Self::UnusableConfound { .. }
             | Self::MissingValue { .. }
             | Self::Event { .. }
             | Self::Regressor { .. }

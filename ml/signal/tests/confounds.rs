@@ -145,6 +145,30 @@ fn a_strategy_that_the_data_cannot_serve_says_why() {
     assert_eq!(select("old", &scrub).unwrap_err().setting(), Some("fd_threshold"));
 }
 
+/// nilearn reads the columns that a strategy names and no others.
+#[test]
+fn what_nobody_uses_is_not_judged() {
+    let settings =
+        |names: &[&str]| ConfoundSettings::of_columns(names.iter().map(|n| (*n).to_owned()).collect());
+    let motion = ("trans_x".to_owned(), vec![Some(1.0), Some(3.0), Some(2.0)]);
+    let broken =
+        ("notes".to_owned(), Err("c.tsv: line 3, column notes: 'eyes shut' is not a number".to_owned()));
+    let clean = ConfoundTable::try_new(vec![motion.clone()]).unwrap();
+    let table = ConfoundTable::of_columns(vec![broken, (motion.0, Ok(motion.1))])
+        .unwrap()
+        .with_sidecar_fault("c.json: line 1: not JSON".into());
+    let wanted = settings(&["trans_x"]);
+    assert_eq!(
+        select_confounds(&table, &[], &wanted).unwrap(),
+        select_confounds(&clean, &[], &wanted).unwrap()
+    );
+    let e = select_confounds(&table, &[], &settings(&["notes"])).unwrap_err();
+    assert!(matches!(&e, Error::UnusableConfound { column, .. } if column == "notes"));
+    assert!(e.is_input() && e.to_string().contains("line 3, column notes: 'eyes shut'"), "{e}");
+    let e = select_confounds(&table, &[], &Preset::Compcor.into()).unwrap_err();
+    assert!(e.to_string().contains("c.json: line 1: not JSON"), "{e}");
+}
+
 /// A table of one derivative beside the two measures of motion.
 fn small(derivative: [Option<f64>; 5], fd: f64) -> ConfoundTable {
     let motion = |name: &str| (name.to_owned(), [None].into_iter().chain([Some(fd); 4]).collect());

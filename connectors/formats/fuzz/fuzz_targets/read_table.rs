@@ -11,11 +11,9 @@ fuzz_target!(|data: &[u8]| {
     };
     for name in table.names() {
         assert_eq!(table.text(name).map(|cells| cells.len()).ok(), Some(table.len()));
-        if table.is_numeric(name).unwrap_or_default()
-            && table.text(name).is_ok_and(|cells| cells.iter().all(Option::is_some))
-        {
-            let numbers = table.numbers(name).map_err(|error| error.to_string());
-            assert!(numbers.is_ok_and(|numbers| numbers.iter().all(|number| number.is_finite())));
+        if table.is_numeric(name).unwrap_or_default() {
+            let cells = table.text(name).unwrap_or_default();
+            assert!(cells.into_iter().flatten().all(|cell| cell.parse::<f64>().is_ok()));
         }
     }
     match Confounds::from_reader(data, "fuzz.tsv") {

@@ -1,7 +1,8 @@
 //! A dataset as a listing of its files: which there are, and what their JSON sidecars say.
 
 use super::{BidsName, Problem, Role};
-use crate::{Error, Result, sidecar::Sidecar};
+use crate::sidecar::{Sidecar, without_nan};
+use crate::{Error, Result};
 use serde_json::Value;
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -143,13 +144,15 @@ impl<'r> BidsDataset<'r> {
     /// Whether `dataset_description.json` says that these are derivatives.
     pub fn says_derivative(&self) -> bool {
         let text = if self.described { (self.read)(DESCRIPTION).ok() } else { None };
-        text.and_then(|text| serde_json::from_str::<Value>(&text).ok()).is_some_and(|description| {
-            match description.get("DatasetType").and_then(Value::as_str) {
-                Some(kind) => kind == "derivative",
-                // How fMRIPrep said it before BIDS did.
-                None => description.get("PipelineDescription").is_some(),
-            }
-        })
+        text.and_then(|text| serde_json::from_slice::<Value>(&without_nan(text.as_bytes())).ok()).is_some_and(
+            |description| {
+                match description.get("DatasetType").and_then(Value::as_str) {
+                    Some(kind) => kind == "derivative",
+                    // How fMRIPrep said it before BIDS did.
+                    None => description.get("PipelineDescription").is_some(),
+                }
+            },
+        )
     }
 
     /// Sidecars that apply to a file called `name` in `folder`, the farthest first: JSON files of the same suffix in
@@ -247,11 +250,11 @@ mod tests {
 
     fn read(path: &str) -> io::Result<String> {
         Ok(match path {
-            "bold.json" => r#"{"RepetitionTime": 1, "TaskName": "Rest"}"#.into(),
-            "task-rest_bold.json" => r#"{"RepetitionTime": 2, "EchoTime": 0.03}"#.into(),
+            "bold.json" => r#"{"RepetitionTime": 1, "VolumeTiming": [0, 1]}"#.into(),
+            "task-rest_bold.json" => r#"{"RepetitionTime": 2, "EchoTime": NaN}"#.into(),
             "sub-1/sub-1_task-rest_bold.json" => r#"{"StartTime": 0.5}"#.into(),
             "sub-1/func/sub-1_task-rest_run-1_bold.json" => r#"{"RepetitionTime": 3}"#.into(),
-            "dataset_description.json" => r#"{"DatasetType": "derivative"}"#.into(),
+            "dataset_description.json" => r#"{"DatasetType": "derivative", "Version": NaN}"#.into(),
             "sub-2/func/sub-2_task-rest_bold.json" => "[1]".into(),
             _ => return Err(io::ErrorKind::NotFound.into()),
         })
@@ -265,8 +268,8 @@ mod tests {
             dataset.sidecars_of(&name, "sub-1/func").iter().map(|file| file.path.as_str()).collect();
         assert_eq!(applied, [PATHS[0], PATHS[1], PATHS[2], PATHS[3]]);
         let sidecar = dataset.sidecar(&name, "sub-1/func").unwrap();
-        assert_eq!((sidecar.repetition_time, sidecar.echo_time), (Some(3.0), Some(0.03)));
-        assert_eq!((sidecar.task_name.as_deref(), sidecar.start_time), (Some("Rest"), Some(0.5)));
+        assert_eq!((sidecar.repetition_time, sidecar.start_time), (Some(3.0), Some(0.5)));
+        assert_eq!(sidecar.volume_timing.as_deref(), Some(&[0.0, 1.0][..]));
         assert!(dataset.says_derivative());
     }
 

@@ -196,7 +196,6 @@ impl Folder<'_> {
             events,
             t_r: None,
             start_time: None,
-            slice_timing_corrected: None,
         };
         (run, problems)
     }

@@ -71,8 +71,6 @@ pub struct BidsRun {
     pub t_r: Option<f64>,
     /// `StartTime` of the sidecars: seconds from the beginning of a volume to the moment that its values stand for.
     pub start_time: Option<f64>,
-    /// `SliceTimingCorrected` of the sidecars.
-    pub slice_timing_corrected: Option<bool>,
 }
 
 impl BidsRun {

@@ -209,7 +209,6 @@ fn run(
         events: partners::events(dataset, raw, bold),
         t_r: sidecar.repetition_time,
         start_time: sidecar.start_time,
-        slice_timing_corrected: sidecar.slice_timing_corrected,
     };
     Ok((run, problems))
 }

@@ -369,16 +369,16 @@ fn timing_comes_from_the_sidecars_and_is_refused_when_it_cannot_be_right() {
     let select = |json: &str| {
         let own = format!("{stem}.json");
         let read = |path: &str| match path {
-            "task-rest_bold.json" => Ok(r#"{"RepetitionTime": 3, "EchoTime": 0.03}"#.to_owned()),
+            "task-rest_bold.json" => Ok(r#"{"RepetitionTime": 3, "EchoTime": NaN}"#.to_owned()),
             path if path == own => Ok(json.to_owned()),
             path => nothing(path),
         };
         select_runs(&BidsDataset::new(&paths, &read), None, &BidsQuery::default())
     };
-    let run = &select(r#"{"RepetitionTime": 2.0, "StartTime": 0.975, "SliceTimingCorrected": true}"#).runs[0];
-    assert_eq!((run.t_r, run.start_time, run.slice_timing_corrected), (Some(2.0), Some(0.975), Some(true)));
+    let run = &select(r#"{"RepetitionTime": 2.0, "StartTime": 0.975, "EchoTime": "n/a"}"#).runs[0];
+    assert_eq!((run.t_r, run.start_time), (Some(2.0), Some(0.975)));
     let run = &select("{}").runs[0];
-    assert_eq!((run.t_r, run.start_time, run.slice_timing_corrected), (Some(3.0), None, None));
+    assert_eq!((run.t_r, run.start_time), (Some(3.0), None));
     for (json, says) in [
         (r#"{"RepetitionTime": 1500}"#, "milliseconds?"),
         (r#"{"RepetitionTime": "2"}"#, "RepetitionTime"),

@@ -17,12 +17,6 @@ pub struct ConfoundNote {
     pub mask: Option<String>,
     /// `Retained`: false for a component that fMRIPrep computed and left out of the file.
     pub retained: Option<bool>,
-    /// `SingularValue`.
-    pub singular_value: Option<f64>,
-    /// `VarianceExplained`, a fraction.
-    pub variance_explained: Option<f64>,
-    /// `CumulativeVarianceExplained`, a fraction.
-    pub cumulative_variance_explained: Option<f64>,
 }
 
 /// The JSON file beside `*_desc-confounds_timeseries.tsv`.
@@ -53,9 +47,6 @@ impl ConfoundsSidecar {
                 method: keys.text("Method")?,
                 mask: keys.text("Mask")?,
                 retained: keys.truth("Retained")?,
-                singular_value: keys.number("SingularValue")?,
-                variance_explained: keys.number("VarianceExplained")?,
-                cumulative_variance_explained: keys.number("CumulativeVarianceExplained")?,
             };
             Ok((column, note))
         };

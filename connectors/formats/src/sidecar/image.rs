@@ -1,4 +1,4 @@
-//! The sidecar of an image: times in seconds, task, what was done to it.
+//! The sidecar of an image: its times in seconds.
 
 use super::keys::Keys;
 use crate::nifti::{NiftiHeader, PLAUSIBLE_T_R};
@@ -7,16 +7,17 @@ use crate::{Error, Result};
 use std::io::Read;
 use std::path::Path;
 
-/// What the JSON file beside an image says; `None` for a key that is absent or null.
+/// What the JSON file beside an image says; `None` for a key that is absent or null, or NaN or infinite, as Python
+/// writes them. Keys that are of no use here are not judged.
 ///
 /// ```
 /// use voxelflow_formats::sidecar::Sidecar;
 /// # fn main() -> voxelflow_formats::Result<()> {
 /// // Nearer files outrank those above them.
-/// let above = Sidecar::from_reader(&br#"{"RepetitionTime": 2.0, "TaskName": "rest"}"#[..], "task-rest_bold.json")?;
+/// let above = Sidecar::from_reader(&br#"{"RepetitionTime": 2.0, "StartTime": 0.5}"#[..], "task-rest_bold.json")?;
 /// let beside = Sidecar::from_reader(&br#"{"RepetitionTime": 0.8}"#[..], "sub-01_task-rest_bold.json")?;
 /// let both = beside.or(above);
-/// assert_eq!((both.repetition_time, both.task_name.as_deref()), (Some(0.8), Some("rest")));
+/// assert_eq!((both.repetition_time, both.start_time), (Some(0.8), Some(0.5)));
 /// # Ok(())
 /// # }
 /// ```
@@ -30,20 +31,6 @@ pub struct Sidecar {
     /// `StartTime`: the time of the reference slice within the volume, seconds; values of a volume are those
     /// of its begin plus this.
     pub start_time: Option<f64>,
-    /// `DelayTime`: pause at the end of each volume, seconds.
-    pub delay_time: Option<f64>,
-    /// `EchoTime`, seconds.
-    pub echo_time: Option<f64>,
-    /// `SliceTiming`: when each slice was taken within its volume, seconds, `[slices]`.
-    pub slice_timing: Option<Vec<f64>>,
-    /// `SliceTimingCorrected`.
-    pub slice_timing_corrected: Option<bool>,
-    /// `SliceEncodingDirection`: `i`, `j`, `k`, with `-` when slices run against the axis.
-    pub slice_encoding_direction: Option<String>,
-    /// `TaskName`.
-    pub task_name: Option<String>,
-    /// `SkullStripped`.
-    pub skull_stripped: Option<bool>,
 }
 
 impl Sidecar {
@@ -60,7 +47,7 @@ impl Sidecar {
     ///
     /// # Errors
     /// [`Error::Line`] for what is not a JSON object, [`Error::Key`] for a value of the wrong kind or one that
-    /// cannot be (a repetition time outside 0.01 s to 100 s, a time within a volume that is negative),
+    /// cannot be (a repetition time outside 0.01 s to 100 s, a start time that is negative),
     /// [`Error::Read`] from the system.
     pub fn from_reader(source: impl Read, name: &str) -> Result<Self> {
         let keys = Keys::from_reader(source, name)?;
@@ -68,13 +55,6 @@ impl Sidecar {
             repetition_time: keys.number("RepetitionTime")?,
             volume_timing: keys.numbers("VolumeTiming")?,
             start_time: keys.number("StartTime")?,
-            delay_time: keys.number("DelayTime")?,
-            echo_time: keys.number("EchoTime")?,
-            slice_timing: keys.numbers("SliceTiming")?,
-            slice_timing_corrected: keys.truth("SliceTimingCorrected")?,
-            slice_encoding_direction: keys.text("SliceEncodingDirection")?,
-            task_name: keys.text("TaskName")?,
-            skull_stripped: keys.truth("SkullStripped")?,
         };
         sidecar.check(&keys)?;
         Ok(sidecar)
@@ -87,13 +67,6 @@ impl Sidecar {
             repetition_time: self.repetition_time.or(above.repetition_time),
             volume_timing: self.volume_timing.or(above.volume_timing),
             start_time: self.start_time.or(above.start_time),
-            delay_time: self.delay_time.or(above.delay_time),
-            echo_time: self.echo_time.or(above.echo_time),
-            slice_timing: self.slice_timing.or(above.slice_timing),
-            slice_timing_corrected: self.slice_timing_corrected.or(above.slice_timing_corrected),
-            slice_encoding_direction: self.slice_encoding_direction.or(above.slice_encoding_direction),
-            task_name: self.task_name.or(above.task_name),
-            skull_stripped: self.skull_stripped.or(above.skull_stripped),
         }
     }
 
@@ -103,17 +76,8 @@ impl Sidecar {
             let reason = format!("{seconds} s is implausible outside 0.01 s to 100 s{guess}");
             return Err(keys.fault("RepetitionTime", reason));
         }
-        let times =
-            [("StartTime", self.start_time), ("DelayTime", self.delay_time), ("EchoTime", self.echo_time)];
-        if let Some((key, seconds)) =
-            times.into_iter().find_map(|(key, time)| Some((key, time.filter(|t| *t < 0.0)?)))
-        {
-            return Err(keys.fault(key, format!("{seconds} s is negative")));
-        }
-        if let Some(index) =
-            self.slice_timing.as_ref().and_then(|times| times.iter().position(|&time| time < 0.0))
-        {
-            return Err(keys.fault(&format!("SliceTiming[{index}]"), "it is negative".into()));
+        if let Some(seconds) = self.start_time.filter(|seconds| *seconds < 0.0) {
+            return Err(keys.fault("StartTime", format!("{seconds} s is negative")));
         }
         let falls = |times: &Vec<f64>| times.windows(2).position(|pair| pair[1] <= pair[0]);
         if let Some(index) = self.volume_timing.as_ref().and_then(falls) {

@@ -2,6 +2,7 @@
 
 use crate::{Error, Result};
 use serde_json::{Map, Value};
+use std::borrow::Cow;
 use std::io::Read;
 
 /// A JSON object and where it came from.
@@ -25,8 +26,8 @@ impl Keys {
         let line =
             |line: usize, reason: String| Error::Line { path: path(), line: line.max(1) as u64, reason };
         // Some editors begin UTF-8 with a mark.
-        let text = bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(&bytes);
-        let value = serde_json::from_slice(text).map_err(|error| {
+        let text = without_nan(bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(&bytes));
+        let value = serde_json::from_slice(&text).map_err(|error| {
             let what = error.to_string();
             let what = what.split(" at line ").next().unwrap_or_default();
             line(error.line(), format!("column {}: not JSON: {what}", error.column()))
@@ -53,10 +54,13 @@ impl Keys {
         self.get(key).map(|value| self.as_number(value, key)).transpose()
     }
 
-    /// A list of numbers.
+    /// A list of numbers, none where one of them is missing.
     pub(super) fn numbers(&self, key: &str) -> Result<Option<Vec<f64>>> {
         let Some(value) = self.get(key) else { return Ok(None) };
         let Value::Array(items) = value else { return Err(self.wrong(key, value, "a list of numbers")) };
+        if items.iter().any(Value::is_null) {
+            return Ok(None);
+        }
         let item = |(index, value)| self.as_number(value, &format!("{key}[{index}]"));
         items.iter().enumerate().map(item).collect::<Result<_>>().map(Some)
     }
@@ -93,6 +97,35 @@ impl Keys {
     fn wrong(&self, key: &str, value: &Value, expected: &str) -> Error {
         self.fault(key, format!("it is {}, not {expected}", kind(value)))
     }
+}
+
+/// The text with null in the place of `NaN`, `Infinity` and `-Infinity`, which JSON lacks and Python's `json` writes;
+/// what stands in quotes stays.
+pub(crate) fn without_nan(text: &[u8]) -> Cow<'_, [u8]> {
+    const WORDS: [&[u8]; 3] = [b"NaN", b"Infinity", b"-Infinity"];
+    let mut replaced: Vec<u8> = Vec::new();
+    let (mut copied, mut at, mut quoted) = (0, 0, false);
+    while let Some(byte) = text.get(at) {
+        let word = WORDS.into_iter().find(|word| !quoted && text[at..].starts_with(word));
+        match (byte, word) {
+            (_, Some(word)) => {
+                replaced.extend_from_slice(&text[copied..at]);
+                replaced.extend_from_slice(b"null");
+                at += word.len();
+                copied = at;
+                continue;
+            }
+            (b'\\', _) if quoted => at += 1,
+            (b'"', _) => quoted = !quoted,
+            _ => {}
+        }
+        at += 1;
+    }
+    if copied == 0 {
+        return Cow::Borrowed(text);
+    }
+    replaced.extend_from_slice(&text[copied..]);
+    Cow::Owned(replaced)
 }
 
 /// A value with its kind, cut to what a message can bear.

@@ -8,11 +8,10 @@ use std::path::Path;
 
 /// The confounds of a run as fMRIPrep writes them: `[volumes]` numbers in each named column.
 ///
-/// NaN stands where the file says `n/a`, as in the first row of derivatives; any other number is finite.
+/// A column is judged when it is asked for: programs write text and infinity into columns that nobody uses.
 #[derive(Clone, Debug)]
 pub struct Confounds {
     table: Table,
-    columns: Vec<Vec<f64>>,
 }
 
 impl Confounds {
@@ -28,12 +27,9 @@ impl Confounds {
     /// Reads confounds from `source`; `name` is its path or URL, for messages.
     ///
     /// # Errors
-    /// Those of [`Table::from_reader`], and [`crate::Error::Cell`] for a cell that is neither a finite number
-    /// nor `n/a`.
+    /// Those of [`Table::from_reader`].
     pub fn from_reader(source: impl Read, name: &str) -> Result<Self> {
-        let table = Table::from_reader(source, name)?;
-        let columns = (0..table.names().len()).map(|index| table.numbers_at(index)).collect::<Result<_>>()?;
-        Ok(Self { table, columns })
+        Ok(Self { table: Table::from_reader(source, name)? })
     }
 
     /// Path or URL as it was given.
@@ -51,18 +47,12 @@ impl Confounds {
         self.table.len()
     }
 
-    /// The column `name`, `[volumes]`, if it is there.
-    pub fn column(&self, name: &str) -> Option<&[f64]> {
-        let index = self.names().iter().position(|known| known == name)?;
-        Some(&self.columns[index])
-    }
-
-    /// The column `name`, `[volumes]`.
+    /// The column `name`, `[volumes]`; NaN where the file says `n/a` or nothing, as in the first row of derivatives.
     ///
     /// # Errors
-    /// [`crate::Error::Column`] when it is not there.
-    pub fn require(&self, name: &str) -> Result<&[f64]> {
-        self.table.index(name).map(|index| &self.columns[index][..])
+    /// [`crate::Error::Column`] when it is not there, [`crate::Error::Cell`] for a cell that is no finite number.
+    pub fn column(&self, name: &str) -> Result<Vec<f64>> {
+        self.table.numbers_or_nothing(name)
     }
 
     /// The line of the file where a volume's row stands.

@@ -127,11 +127,16 @@ impl Table {
     /// # Errors
     /// [`Error::Column`] when it is not there, [`Error::Cell`] for a cell that is no finite number.
     pub fn numbers(&self, name: &str) -> Result<Vec<f64>> {
-        self.numbers_at(self.index(name)?)
+        self.parsed(name, number)
     }
 
-    /// Whether every cell of the column that holds something is a number, and there is one. `007` is a label,
-    /// not a number.
+    /// The same, with NaN in empty cells too.
+    pub(super) fn numbers_or_nothing(&self, name: &str) -> Result<Vec<f64>> {
+        self.parsed(name, |cell| if cell.is_empty() { Ok(f64::NAN) } else { number(cell) })
+    }
+
+    /// Whether every cell of the column that holds something is a number, infinity too, and there is one. `007` is a
+    /// label, not a number.
     ///
     /// # Errors
     /// [`Error::Column`] when it is not there.
@@ -139,7 +144,7 @@ impl Table {
         let index = self.index(name)?;
         let mut numbers = 0;
         for cell in self.cells(index).filter(|cell| !is_null(cell) && !cell.is_empty()) {
-            if is_label(cell) || number(cell).is_err() {
+            if is_label(cell) || cell.parse::<f64>().is_err() {
                 return Ok(false);
             }
             numbers += 1;
@@ -152,11 +157,9 @@ impl Table {
         row as u64 + 2
     }
 
-    pub(super) fn numbers_at(&self, index: usize) -> Result<Vec<f64>> {
-        let parse = |(row, cell): (usize, &str)| {
-            number(cell).map_err(|reason| self.cell(row, &self.names[index], reason))
-        };
-        self.cells(index).enumerate().map(parse).collect()
+    fn parsed(&self, name: &str, parse: impl Fn(&str) -> Result<f64, String>) -> Result<Vec<f64>> {
+        let cells = self.cells(self.index(name)?).enumerate();
+        cells.map(|(row, cell)| parse(cell).map_err(|reason| self.cell(row, name, reason))).collect()
     }
 
     /// An error about a cell.

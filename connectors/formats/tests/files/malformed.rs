@@ -15,7 +15,7 @@ use voxelflow_formats::{NiftiReader, Result};
 /// Reads all of a file with the parser of its folder.
 fn read(path: &Path) -> Result<()> {
     let format = path.parent().unwrap().file_name().unwrap().to_str().unwrap();
-    let (mut values, mut count) = (Vec::new(), 0);
+    let (mut values, mut count) = (Vec::<f32>::new(), 0);
     match format {
         "nifti" => NiftiReader::open(path)?.read_all().map(drop)?,
         "mgh" => {
@@ -38,7 +38,10 @@ fn read(path: &Path) -> Result<()> {
             }
         }
         "npy" => NpyReader::open(path)?.read_all::<f64>().map(drop)?,
-        "confounds" => Confounds::read(path).map(drop)?,
+        "confounds" => {
+            let confounds = Confounds::read(path)?;
+            confounds.names().iter().try_for_each(|name| confounds.column(name).map(drop))?;
+        }
         "events" => Events::read(path).map(drop)?,
         "ev" => EvFile::read(path).map(drop)?,
         "movement" => MovementRegressors::read(path).map(drop)?,

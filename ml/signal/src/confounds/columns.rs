@@ -98,10 +98,11 @@ fn compcor(
         taken.extend(some(first(found), "temporal", "the table has no `t_comp_cor_…` columns")?);
     }
     if !masks.is_empty() && sidecar.is_empty() {
-        let reason =
-            "anatomical CompCor needs the JSON sidecar of the confounds, which says from which mask a \
-                      component comes (fMRIPrep 1.4 and later write it)"
-                .to_owned();
+        let fault = table.sidecar_fault().map(|fault| format!(": {fault}")).unwrap_or_default();
+        let reason = format!(
+            "anatomical CompCor needs the JSON sidecar of the confounds, which says from which mask a component comes \
+             (fMRIPrep 1.4 and later write it){fault}"
+        );
         return Err(Error::Setting { setting: "compcor", reason });
     }
     for mask in masks {

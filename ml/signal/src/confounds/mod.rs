@@ -18,7 +18,7 @@ pub use settings::{
     CompcorCount, CompcorKind, Component, ConfoundSettings, Expansion, FirstVolume, IcaAroma, Preset,
     SteadyState,
 };
-pub use table::{CompcorComponent, ConfoundTable};
+pub use table::{CompcorComponent, ConfoundTable, ConfoundValues};
 
 use crate::{Error, Result, SampleMask};
 use scrub::{NON_STEADY_STATE, drop_marked, marks_volumes, missing};

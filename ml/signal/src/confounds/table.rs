@@ -2,12 +2,17 @@
 
 use crate::{Error, Result};
 
-/// The confounds of a run, as in `…_desc-confounds_timeseries.tsv`; `None` stands for `n/a`.
+/// The confounds of a run, as in `…_desc-confounds_timeseries.tsv`; `None` stands for `n/a`. What is wrong with a column
+/// is told when it is used.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ConfoundTable {
     volumes: usize,
-    columns: Vec<(String, Vec<Option<f64>>)>,
+    columns: Vec<(String, ConfoundValues)>,
+    sidecar_fault: Option<String>,
 }
+
+/// Values of a column, `[volumes]`, or why it has none that are numbers.
+pub type ConfoundValues = Result<Vec<Option<f64>>, String>;
 
 /// A component of CompCor as the sidecar of the confounds lists it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -24,15 +29,24 @@ impl ConfoundTable {
     /// # Errors
     /// No columns, columns of different lengths, and names that occur twice.
     pub fn try_new(columns: Vec<(String, Vec<Option<f64>>)>) -> Result<Self> {
-        let Some((_, first)) = columns.first() else {
+        Self::of_columns(columns.into_iter().map(|(name, values)| (name, Ok(values))).collect())
+    }
+
+    /// The same of columns of which some hold no numbers, and why: they are refused where they are used.
+    ///
+    /// # Errors
+    /// As [`Self::try_new`].
+    pub fn of_columns(columns: Vec<(String, ConfoundValues)>) -> Result<Self> {
+        let mut numbers = columns.iter().filter_map(|(_, values)| values.as_ref().ok());
+        let Some(first) = numbers.next() else {
             return Err(Error::Shape {
                 what: "confounds",
                 found: 0,
-                expected: "at least a column".to_owned(),
+                expected: "at least a column of numbers".to_owned(),
             });
         };
         let volumes = first.len();
-        if let Some((_, odd)) = columns.iter().find(|(_, values)| values.len() != volumes) {
+        if let Some(odd) = numbers.find(|values| values.len() != volumes) {
             return Err(Error::Shape {
                 what: "confounds",
                 found: odd.len(),
@@ -45,7 +59,18 @@ impl ConfoundTable {
             let reason = format!("the column `{}` occurs twice in the table", twice[0]);
             return Err(Error::Setting { setting: "confounds", reason });
         }
-        Ok(Self { volumes, columns })
+        Ok(Self { volumes, columns, sidecar_fault: None })
+    }
+
+    /// The same table, whose sidecar cannot be used: who asks for anatomical CompCor, which needs it, is told why.
+    #[must_use]
+    pub fn with_sidecar_fault(self, reason: String) -> Self {
+        Self { sidecar_fault: Some(reason), ..self }
+    }
+
+    /// Why the sidecar cannot be used, if so.
+    pub(crate) fn sidecar_fault(&self) -> Option<&str> {
+        self.sidecar_fault.as_deref()
     }
 
     /// Volumes of the run.
@@ -66,11 +91,14 @@ impl ConfoundTable {
     /// A column, with NaN read as missing.
     ///
     /// # Errors
-    /// There is none of this name.
+    /// There is none of this name, or it holds something else than numbers.
     pub(crate) fn column(&self, name: &str) -> Result<Vec<Option<f64>>> {
         let found = self.columns.iter().find(|(n, _)| n == name);
         let (_, values) = found.ok_or_else(|| self.missing(&[name.to_owned()]))?;
-        Ok(values.iter().map(|v| v.filter(|x| !x.is_nan())).collect())
+        match values {
+            Ok(values) => Ok(values.iter().map(|v| v.filter(|x| !x.is_nan())).collect()),
+            Err(reason) => Err(Error::UnusableConfound { column: name.to_owned(), reason: reason.clone() }),
+        }
     }
 
     /// The error that names absent columns and those that begin like them.
