@@ -1,6 +1,7 @@
 //! One binary for all integration tests.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
+mod advice;
 mod bids;
 mod bids_tree;
 mod chaos;

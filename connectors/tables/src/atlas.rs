@@ -4,8 +4,10 @@ use crate::mask::Mask;
 use crate::space::Space;
 use crate::volume_options::VolumeOptions;
 use crate::{Error, Result, Stores};
+use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Arc;
+use voxelflow_dataset::{Finding, LedgerEntry, Level, RunKey};
 use voxelflow_formats::table::ParcelNames;
 use voxelflow_signal::parcels::{LabelAtlas, MapAtlas, Parcellation, labels_of};
 use voxelflow_stage::{Atlas as AtlasOrigin, AtlasKind};
@@ -37,6 +39,21 @@ enum Content {
 pub(crate) struct Parcels {
     pub of_volume: Arc<dyn Parcellation + Send + Sync>,
     pub rows: Arc<Vec<Parcel>>,
+    /// Those without a voxel in the mask, which have no row.
+    pub lost: Arc<Vec<Parcel>>,
+}
+
+impl Parcels {
+    /// What the ledger has of the parcels of a run, or of the whole table, that the mask removes.
+    pub fn told(&self, run: RunKey) -> Option<LedgerEntry> {
+        let name = |parcel: &Parcel| match &parcel.name {
+            Some(name) => format!("{} ({name})", parcel.number),
+            None => parcel.number.to_string(),
+        };
+        let reason = "no voxel of the parcel lies in the mask: it has no row";
+        let entry = LedgerEntry::of_run(run, Level::Voxel, Finding::Dropped, reason, self.lost.len() as u64);
+        (!self.lost.is_empty()).then(|| entry.named(self.lost.iter().map(name)))
+    }
 }
 
 /// A row's parcel.
@@ -60,12 +77,12 @@ impl Atlas {
         mask: Option<&Mask>,
         stores: &Stores,
     ) -> Result<Self> {
-        let mut reader = stores.open_image(location)?;
+        let mut reader = stores.open_image(location, options.xform)?;
         let advice = format!(
             "give target '{location}', to which images are then resampled, or an atlas on their grid"
         );
         space.holds("atlas", location, &reader.header(), &advice)?;
-        let (mut volumes, mut volume) = (Vec::new(), Vec::new());
+        let (mut volumes, mut volume) = (Vec::new(), Vec::<f32>::new());
         while reader.next_volume(&mut volume)? {
             volumes.push(std::mem::take(&mut volume));
         }
@@ -102,6 +119,11 @@ impl Atlas {
             (None, Some(whole)) => Ok(whole.clone()),
             (mask, _) => self.choose(mask),
         }
+    }
+
+    /// What the ledger has of its parcels that the mask of the whole table removes.
+    pub fn told(&self) -> Option<LedgerEntry> {
+        self.whole.as_ref()?.told(RunKey::default())
     }
 
     /// What the metadata of a table say of it.
@@ -145,12 +167,17 @@ impl Atlas {
                     (self.options.background_label.unwrap_or(0), self.options.strategy.unwrap_or_default());
                 let atlas = LabelAtlas::try_new(labels, background, inside, strategy).map_err(failed)?;
                 let rows = atlas.labels().iter().map(|label| named(*label)).collect();
-                Ok(Parcels { of_volume: Arc::new(atlas), rows: Arc::new(rows) })
+                let kept: BTreeSet<i32> = atlas.labels().iter().copied().collect();
+                let all: BTreeSet<i32> =
+                    labels.iter().copied().filter(|label| *label != background).collect();
+                let lost = all.difference(&kept).map(|label| named(*label)).collect();
+                Ok(Parcels { of_volume: Arc::new(atlas), rows: Arc::new(rows), lost: Arc::new(lost) })
             }
             Content::Maps(maps) => {
                 let atlas = MapAtlas::try_new(maps, inside).map_err(failed)?;
                 let rows = (0..).take(maps.len()).map(named).collect();
-                Ok(Parcels { of_volume: Arc::new(atlas), rows: Arc::new(rows) })
+                // A map of which nothing is left is an error.
+                Ok(Parcels { of_volume: Arc::new(atlas), rows: Arc::new(rows), lost: Arc::default() })
             }
         }
     }

@@ -7,6 +7,7 @@ use crate::space::volume_grid;
 use crate::volume_options::{Target, VolumeOptions};
 use crate::{Error, Image, Result};
 use std::sync::Arc;
+use voxelflow_dataset::LedgerEntry;
 use voxelflow_signal::{Clip, Interpolation, Resampler, VolumePlan};
 use voxelflow_stage::Grid;
 
@@ -14,6 +15,8 @@ use voxelflow_stage::Grid;
 pub(crate) struct Steps {
     pub plan: VolumePlan,
     pub rows: Rows,
+    /// What the ledger has of parcels that the image's own mask removes.
+    pub note: Option<LedgerEntry>,
 }
 
 impl Source {
@@ -39,15 +42,16 @@ impl Source {
             let own = mask.filter(|_| matches!(self.mask, MaskChoice::Auto | MaskChoice::Brain));
             let parcels = atlas.parcels(own)?;
             let plan = plan.parcels(Arc::clone(&parcels.of_volume)).map_err(failed)?;
-            return Ok(Steps { plan, rows: Rows::Parcels(parcels.rows) });
+            let note = own.and_then(|_| parcels.told(image.keys.run()));
+            return Ok(Steps { plan, rows: Rows::Parcels(parcels.rows), note });
         }
         match mask {
             Some(mask) => {
                 let volume = mask.volume(self.space.grid.shape).map_err(failed)?;
                 let plan = plan.mask(&volume).map_err(failed)?;
-                Ok(Steps { plan, rows: Rows::Voxels(mask.voxels.clone()) })
+                Ok(Steps { plan, rows: Rows::Voxels(mask.voxels.clone()), note: None })
             }
-            None => Ok(Steps { plan, rows: Rows::Voxels(Mask::everything(&self.space).voxels) }),
+            None => Ok(Steps { plan, rows: Rows::Voxels(Mask::everything(&self.space).voxels), note: None }),
         }
     }
 

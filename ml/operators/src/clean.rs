@@ -162,7 +162,7 @@ impl CleanNode {
 fn must_have_confounds(runs: &[RunFiles]) -> Result<()> {
     let reason = match runs.first() {
         None => {
-            "the table does not know them: clean a table STORED AS BIDS or HCP, or series that were written from one \
+            "the table does not know them: clean a table STORED AS BIDS or HCP, or one with OPTIONS (confounds 'file'), or series that were written from one \
              uncleaned"
         }
         Some(_) if runs.iter().any(|run| run.cleaned) => {

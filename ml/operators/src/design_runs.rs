@@ -116,8 +116,8 @@ impl RunDesigns {
             return Err(setting("slice_time_ref", reason).into());
         }
         if runs.is_empty() {
-            let reason = "the table does not know its runs: take one STORED AS BIDS or HCP, or series that were made of \
-                          one";
+            let reason = "the table does not know its runs: take one STORED AS BIDS or HCP, or one with \
+                          OPTIONS (events 'file'), or series that were made of one";
             return Err(Error::Design {
                 run: "this table".into(),
                 keys: Box::default(),
@@ -273,6 +273,9 @@ fn ledger(design: &Design, events: &[RunEvent], run: &RunFiles) -> Ledger {
     for (reason, places) in places {
         ledger.add(entry(Level::Value, Finding::Event, reason, places.len()).named(places));
     }
+    for (reason, files) in without_events(events, run) {
+        ledger.add(entry(Level::Value, Finding::Event, reason, files.len()).named(files));
+    }
     let missing = events.iter().filter(|event| event.duration.is_none());
     let missing: Vec<String> = missing.map(at_line).collect();
     ledger.add(
@@ -295,10 +298,49 @@ fn ledger(design: &Design, events: &[RunEvent], run: &RunFiles) -> Ledger {
     ledger
 }
 
+/// What has no regressor because nothing of it stands in a file: conditions of FSL, or all that could happen in a run.
+fn without_events(events: &[RunEvent], run: &RunFiles) -> Option<(&'static str, Vec<String>)> {
+    match &run.events {
+        Some(EventFiles::ThreeColumns(files)) => {
+            let happened = |file: usize| events.iter().any(|event| event.file == file);
+            let empty = files.iter().enumerate().filter(|(file, _)| !happened(*file));
+            let empty: Vec<String> = empty.map(|(_, (name, path))| format!("{name} ({path})")).collect();
+            (!empty.is_empty())
+                .then_some(("the file of a condition has no event: the condition has no regressor", empty))
+        }
+        Some(EventFiles::Table(path)) if events.is_empty() => Some((
+            "the events file has no event: the run has no regressor of a condition",
+            vec![path.clone()],
+        )),
+        _ => None,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+
+    #[test]
+    fn files_without_an_event_are_named() {
+        let at = |file: usize| RunEvent {
+            onset: 1.0,
+            duration: Some(1.0),
+            condition: None,
+            modulation: 1.0,
+            file,
+            line: 1,
+        };
+        let files = ["lh", "rh", "t"].map(|name| (name.to_owned(), format!("/EVs/{name}.txt")));
+        let hcp = RunFiles { events: Some(EventFiles::ThreeColumns(files.to_vec())), ..RunFiles::default() };
+        let (reason, empty) = without_events(&[at(1)], &hcp).unwrap();
+        assert_eq!(empty, ["lh (/EVs/lh.txt)", "t (/EVs/t.txt)"]);
+        assert!(reason.contains("no regressor"));
+        assert_eq!(without_events(&[at(0), at(1), at(2)], &hcp), None);
+        let bids = RunFiles { events: Some(EventFiles::Table("/e.tsv".into())), ..RunFiles::default() };
+        assert_eq!(without_events(&[], &bids).unwrap().1, ["/e.tsv"]);
+        assert_eq!(without_events(&[at(0)], &bids), None);
+    }
 
     fn run(start_time: Option<f64>) -> RunFiles {
         RunFiles { start_time, ..RunFiles::default() }
