@@ -84,6 +84,52 @@ fn clean_series_are_those_of_nilearns_maskers() {
     println!("largest error {worst:.1e}");
 }
 
+/// Mean 1e6, standard deviation 1: read in single precision, z-scores would be off by 0.04.
+#[test]
+fn numbers_that_single_precision_cannot_hold_are_cleaned_as_nilearn_cleans_them() {
+    let folder = root().join("connectors/tables/tests/fixtures/precision");
+    let expected: Value =
+        serde_json::from_str(&fs::read_to_string(folder.join("cleaned.json")).unwrap()).unwrap();
+    let kind = |file: &str| match file.rsplit('.').next() {
+        Some("nii") => ("NIFTI", "voxel", "mask 'none'"),
+        Some("mgh") => ("MGH", "vertex", "t_r 2"),
+        Some("gii") => ("GIFTI", "vertex", "t_r 2"),
+        _ => ("NPY", "row", "t_r 2"),
+    };
+    let files: Vec<&String> = expected.as_object().unwrap().keys().collect();
+    let mut text = String::new();
+    for (n, file) in files.iter().enumerate() {
+        let (stored_as, _, options) = kind(file);
+        let location = folder.join(file.as_str()).display().to_string();
+        write!(
+            text,
+            "CREATE EXTERNAL TABLE raw{n} STORED AS {stored_as} LOCATION '{location}' OPTIONS ({options});
+             CREATE TABLE clean{n} AS SELECT * FROM clean(raw{n}, detrend => true, standardize => 'zscore_sample');
+             CREATE TABLE stored{n} AS SELECT * FROM raw{n};
+             CREATE TABLE later{n} AS SELECT * FROM clean(stored{n}, detrend => true, standardize => 'zscore_sample');"
+        )
+        .unwrap();
+    }
+    let out = tempfile::tempdir().unwrap();
+    run_text(&text, out.path()).expect_code(0);
+    for (n, file) in files.iter().enumerate() {
+        for table in ["clean", "later"] {
+            let ours = series(out.path(), &format!("{table}{n}"), kind(file).1);
+            let theirs = expected[file.as_str()].as_array().unwrap();
+            assert_eq!(ours.len(), theirs.len());
+            for (row, theirs) in theirs.iter().enumerate() {
+                for (t, (a, b)) in ours[&(row as i64)].iter().zip(theirs.as_array().unwrap()).enumerate() {
+                    let b = b.as_f64().unwrap();
+                    assert!(
+                        (a - b).abs() < 1e-5,
+                        "{file}, {table}, row {row}, volume {t}: {a} instead of {b}"
+                    );
+                }
+            }
+        }
+    }
+}
+
 #[test]
 fn executors_compute_the_same_series() {
     let atlas = fixture("fine_labels.nii.gz");

@@ -63,7 +63,7 @@ fn inflate(file: &Path) -> std::io::Result<u64> {
 /// Reads every volume of a file.
 fn read(file: &Path) -> Result<()> {
     let mut reader = NiftiReader::open(file)?;
-    let mut volume = Vec::new();
+    let mut volume = Vec::<f32>::new();
     while reader.next_volume(&mut volume)? {}
     Ok(())
 }

@@ -8,7 +8,7 @@ fn main() -> Result<()> {
         let start = Instant::now();
         let mut reader = NiftiReader::open(&path)?;
         print!("{}", reader.header());
-        let (mut volume, mut sum) = (Vec::new(), 0.0);
+        let (mut volume, mut sum) = (Vec::<f32>::new(), 0.0);
         while reader.next_volume(&mut volume)? {
             sum += volume.iter().map(|&value| f64::from(value)).sum::<f64>();
         }

@@ -3,6 +3,7 @@
 //! Gzip is recognised by content. All members of a gzip file are read, each one's CRC and length are
 //! checked, zero padding after the last is allowed, anything else there is an error.
 
+use crate::opening::{POINTER_BYTES, pointer};
 use crate::{Error, Result};
 use flate2::bufread::GzDecoder;
 use std::io::{self, BufRead, BufReader, Cursor, ErrorKind, Read};
@@ -56,15 +57,18 @@ pub(crate) struct ByteStream {
 impl ByteStream {
     /// Looks at the first bytes and chooses the decoding.
     pub(crate) fn try_new(mut source: Box<dyn Read + Send>, path: &str) -> Result<Self> {
-        let mut first = Vec::with_capacity(4);
-        source.by_ref().take(4).read_to_end(&mut first).map_err(|source| Error::Read {
+        let mut first = Vec::with_capacity(POINTER_BYTES);
+        source.by_ref().take(POINTER_BYTES as u64).read_to_end(&mut first).map_err(|source| Error::Read {
             path: path.into(),
             offset: 0,
             source,
         })?;
         let is_gzip = first.starts_with(&GZIP_MAGIC);
+        if let Some(reason) = pointer(&first) {
+            return Err(Error::Elsewhere { path: path.into(), reason });
+        }
         if !is_gzip && named_gzip(path) {
-            return Err(not_gzip(path, &first));
+            return Err(not_gzip(path, first.get(..4).unwrap_or(&first)));
         }
         let inner = BufReader::with_capacity(READ_BUFFER, Cursor::new(first).chain(source));
         let counted = Counted { inner, offset: 0, failed: false };

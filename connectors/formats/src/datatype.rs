@@ -94,6 +94,21 @@ impl DataType {
         }
     }
 
+    /// Whether single precision would lose of these numbers, `scaling` applied, what can show in a series: they are of
+    /// double precision or of over 24 bits, or their intercept is so large that steps of the stored numbers are small
+    /// beside it.
+    pub fn exceeds_single(self, scaling: Option<Scaling>) -> bool {
+        // Integers of 16 bits differ by 2^16 steps at most; with an intercept of as many, single precision rounds by 2^-8
+        // of a step.
+        let far = |Scaling { slope, intercept }: Scaling| intercept.abs() > 65_536.0 * slope.abs();
+        match self {
+            Self::I32 | Self::U32 | Self::I64 | Self::U64 | Self::F64 => true,
+            // How far its numbers lie apart is not known: any intercept may be a large one.
+            Self::F32 => scaling.is_some_and(|scaling| scaling.intercept != 0.0),
+            Self::U8 | Self::I8 | Self::I16 | Self::U16 => scaling.is_some_and(far),
+        }
+    }
+
     /// Bytes of one voxel.
     pub const fn size(self) -> usize {
         match self {

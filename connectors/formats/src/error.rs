@@ -102,7 +102,7 @@ pub enum Error {
     /// The sform and the qform mirror each other.
     #[error(
         "{path}: its sform (code {sform_code}) and qform (code {qform_code}) disagree about left and right: {detail}; \
-         find out which is right and set the option xform to 'sform' or 'qform'"
+         find out which is right, and read the image with OPTIONS (xform 'sform') or (xform 'qform')"
     )]
     XformConflict {
         /// The file.
@@ -116,7 +116,7 @@ pub enum Error {
     },
     /// The header's repetition time cannot be right.
     #[error(
-        "{path}: the header's repetition time {reason}; give it as RepetitionTime in the JSON sidecar or as an option"
+        "{path}: the header's repetition time {reason}; give it as RepetitionTime in the JSON sidecar, or as OPTIONS (t_r …)"
     )]
     RepetitionTime {
         /// The file.
@@ -214,6 +214,14 @@ pub enum Error {
         /// What the system said.
         #[source]
         source: io::Error,
+    },
+    /// The file is not where its name stands, but a link or a pointer to it.
+    #[error("{path}: {reason}")]
+    Elsewhere {
+        /// The link or the pointer.
+        path: String,
+        /// What it is, and how to get the file.
+        reason: String,
     },
     /// What should be written does not fit the file.
     #[error("{path}: cannot be written: {reason}")]

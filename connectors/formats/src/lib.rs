@@ -27,8 +27,10 @@ pub mod table;
 mod whole_file;
 mod xml;
 
+pub use datatype::Value;
 pub use error::{Error, Result};
 pub use nifti::{
     DataType, Endian, NiftiHeader, NiftiReader, NiftiSpec, NiftiVersion, NiftiWriter, ReadOptions, Scaling,
     XformPolicy, XformSource,
 };
+pub use opening::not_opened;

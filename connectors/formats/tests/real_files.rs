@@ -44,7 +44,7 @@ fn compare(path: &std::path::Path, expected: &Value) {
     }
 
     let picks = expected["values"].as_array().unwrap();
-    let (mut volume, mut seen, mut sum, mut squares) = (Vec::new(), 0, 0.0, 0.0);
+    let (mut volume, mut seen, mut sum, mut squares) = (Vec::<f32>::new(), 0, 0.0, 0.0);
     let (mut digest, mut checked) = (Crc::new(), 0);
     while reader.next_volume(&mut volume).unwrap() {
         assert_eq!(volume.len(), header.voxels());
@@ -107,7 +107,7 @@ fn a_real_run_is_written_back_bit_for_bit() {
         let mut reader = NiftiReader::open(&source).unwrap();
         let header = reader.header().clone();
         let mut writer = NiftiWriter::create(&target, &NiftiSpec::like(&header, header.volumes)).unwrap();
-        let mut volume = Vec::new();
+        let mut volume = Vec::<f32>::new();
         while reader.next_volume(&mut volume).unwrap() {
             writer.write_volume(&volume).unwrap();
         }

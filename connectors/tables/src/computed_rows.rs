@@ -9,7 +9,7 @@ use crate::differences::Differences;
 use crate::mask::Mask;
 use crate::mean_image::add;
 use crate::nifti_exec::ReadTask;
-use crate::series_rows::Series;
+use crate::number::Number;
 use crate::volume_flow::VolumeFlow;
 use crate::{Image, Result};
 use std::sync::Arc;
@@ -24,26 +24,27 @@ impl ReadTask {
     ///
     /// # Errors
     /// A file that cannot be read, options that do not suit it, no room for the series.
-    pub fn compute(&mut self, image: &Image, mask: Option<Option<Arc<Mask>>>) -> Result<()> {
+    pub fn compute<T: Number>(&mut self, image: &Image, mask: Option<Option<Arc<Mask>>>) -> Result<()> {
         if self.limit == 0 {
             return Ok(());
         }
-        let (mask, range) = self.look_ahead(image, mask)?;
+        let (mask, range) = self.look_ahead::<T>(image, mask)?;
         let mask = match (self.source.kind.parcels, mask) {
             (false, mask) => Some(Arc::new(Mask { voxels: self.voxels(mask.as_deref()) })),
             (true, mask) => mask,
         };
         let steps = self.source.steps(image, mask.as_deref(), range)?;
         let (plan, rows) = (steps.plan, steps.rows);
+        steps.note.into_iter().for_each(|entry| self.notes.note(entry));
         let (values, count) = (plan.values(), rows.len().min(self.limit));
         if !self.rows.needs_series() || count == 0 {
             return self.send_keys(&rows, count);
         }
-        let flow = VolumeFlow::new(&plan, image.voxels(), image.volumes, self.room.limit() / 2);
+        let flow = VolumeFlow::new::<T>(&plan, image.voxels(), image.volumes, self.room.limit() / 2);
         let mut store = self.room.store(&image.location, values, image.volumes)?;
         self.room.grow(flow.bytes + Differences::BYTES * values);
         let (mut differences, mut steps) = (Differences::default(), Vec::with_capacity(values));
-        let found = flow.run(
+        let found = flow.run::<T>(
             &plan,
             image,
             &self.source.stores,
@@ -57,23 +58,23 @@ impl ReadTask {
         not_finite_of(image, &found, self.source.kind.parcels).for_each(|entry| self.notes.note(entry));
         self.room.for_each_batch(&mut store, count, image.volumes, self.batch_rows, |range, steps| {
             let series = differences.decode(range.clone(), &steps, image.volumes);
-            self.send(self.rows.batch(&rows, range, Series::Computed(series))?)
+            self.send(self.rows.batch(&rows, range, Some(f64::column(series)))?)
         })
     }
 
     /// What must be known of a run before its first volume is computed.
-    fn look_ahead(&self, image: &Image, mask: Option<Option<Arc<Mask>>>) -> Result<Foreseen> {
+    fn look_ahead<T: Number>(&self, image: &Image, mask: Option<Option<Arc<Mask>>>) -> Result<Foreseen> {
         let needs_range = self.source.needs_range() && self.rows.needs_series();
         if let (Some(mask), false) = (&mask, needs_range) {
             return Ok((mask.clone(), None));
         }
         let mut mean = mask.is_none().then(|| MeanVolume::new(image.voxels()));
-        let (mut low, mut high) = (0.0_f32, 0.0_f32);
+        let (mut low, mut high) = (0.0_f64, 0.0_f64);
         let stamp = image.stamp(&self.source.stores);
-        image.for_each_volume(&self.source.stores, |volume| {
+        image.for_each_volume(&self.source.stores, |volume: &[T]| {
             self.check_listener()?;
-            for x in volume.iter().filter(|x| x.is_finite()) {
-                (low, high) = (low.min(*x), high.max(*x));
+            for x in volume.iter().map(|x| (*x).into()).filter(|x: &f64| x.is_finite()) {
+                (low, high) = (low.min(x), high.max(x));
             }
             mean.as_mut().map_or(Ok(()), |mean| add(mean, volume, image))
         })?;
@@ -81,7 +82,7 @@ impl ReadTask {
             (None, Some(mean)) => Some(self.found_mask(mean, image, stamp)?),
             (mask, _) => mask.flatten(),
         };
-        Ok((mask, Some((f64::from(low), f64::from(high)))))
+        Ok((mask, Some((low, high))))
     }
 }
 

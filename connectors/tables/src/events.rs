@@ -19,8 +19,8 @@ pub fn read_events(run: &RunFiles, stores: &Stores) -> Result<Vec<RunEvent>> {
     match &run.events {
         None => Err(missing(
             &run.image,
-            "no events were found for it; `voxelflow inspect` says what was looked for, raw => 'folder' says where the \
-             raw dataset is, and a subquery leaves runs without events out",
+            "no events were found for it; `voxelflow inspect` says what was looked for; OPTIONS (raw 'folder') of a BIDS \
+             table or OPTIONS (events 'file') of another say where they are, and a subquery leaves runs without events out",
         )),
         Some(EventFiles::Table(path)) => of_table(&Events::from_reader(bytes(path)?.as_slice(), path)?),
         Some(EventFiles::ThreeColumns(files)) => {

@@ -3,7 +3,7 @@
 use crate::{Error, Result};
 use arrow::datatypes::{DataType, Schema};
 use std::path::PathBuf;
-use voxelflow_stage::{Atlas, Grid, KEY_COLUMNS, nearest};
+use voxelflow_stage::{Atlas, Grid, KEY_COLUMNS, Provenance, nearest};
 use voxelflow_storage::Place;
 
 /// Key columns that a target may name, as `{subject}`.
@@ -62,6 +62,11 @@ pub fn check_export(schema: &Schema, target: &str) -> Result<ExportPlan> {
                      table without an atlas",
                     atlas.source
                 ),
+                None if matches!(Provenance::of(schema)?, Some(Provenance::Origin(_))) => {
+                    "rows are vertices, grayordinates or rows of an array: maps are written of voxels; write these with \
+                     COPY (SELECT …) TO 'name.parquet'"
+                        .into()
+                }
                 None => "the plan lost its key column `voxel`: add it to the SELECT".into(),
             });
         }
@@ -200,6 +205,7 @@ mod tests {
     use super::*;
     use arrow::datatypes::Field;
     use std::sync::Arc;
+    use voxelflow_stage::SeriesOrigin;
 
     fn grid() -> Grid {
         let affine = [[2.0, 0.0, 0.0, 0.0], [0.0, 2.0, 0.0, 0.0], [0.0, 0.0, 2.0, 0.0], [0.0, 0.0, 0.0, 1.0]];
@@ -265,6 +271,9 @@ mod tests {
         assert!(
             text(&schema(&whole[1..]), "m").contains("lost its key column `voxel`: add it to the SELECT")
         );
+        let origin = SeriesOrigin::default().to_metadata().unwrap();
+        let surface = Schema::new_with_metadata(schema(&whole[1..]).fields().clone(), origin);
+        assert!(text(&surface, "m").contains("maps are written of voxels; write these with COPY"));
         assert!(text(&schema(&whole[..1]), "m").contains("no numeric column"));
         let without_grid = Schema::new(schema(&whole).fields().clone());
         assert!(text(&without_grid, "m").contains("lost its grid"));

@@ -1,15 +1,18 @@
 //! One image file: what its header says, and its volumes one by one. The only module that reads images.
 
 use crate::image_reader::{ImageHeader, ImageReader};
+use crate::number::Number;
+use crate::series_file::stem;
 use crate::space::must_be_countable;
 use crate::stores::without_extension;
+use crate::volume_set::{VolumeSet, by_number};
 use crate::{Error, NiftiOptions, Result, RunKeys, Stores};
 use serde::{Deserialize, Serialize};
 use std::path::Path;
 use voxelflow_dataset::{Finding, LedgerEntry, Level};
-use voxelflow_formats::Scaling;
 use voxelflow_formats::sidecar::Sidecar;
-use voxelflow_stage::Grid;
+use voxelflow_formats::{Scaling, XformPolicy};
+use voxelflow_stage::{Grid, look_at_runs};
 use voxelflow_storage::Stamp;
 
 /// What is known of an image from its header, its name, its sidecar and the options.
@@ -17,10 +20,18 @@ use voxelflow_storage::Stamp;
 pub(crate) struct Image {
     /// Where it lies: an absolute path or a URL.
     pub location: String,
+    /// Of a run whose volumes are files of their own, those after the first.
+    #[serde(default)]
+    pub further: Vec<String>,
     /// Shape, affine and repetition time; nothing of a mask yet.
     pub grid: Grid,
     /// Points of every series.
     pub volumes: usize,
+    /// Whether its values are kept in double precision until they are cleaned.
+    pub double: bool,
+    /// Which transform of its header is believed.
+    #[serde(with = "crate::volume_options::xform")]
+    pub xform: XformPolicy,
     /// Subject, session, task, run, space.
     pub keys: RunKeys,
     /// The image's own brain mask.
@@ -39,7 +50,40 @@ impl Image {
             None => sidecar_t_r(without_extension(location), stores)?,
         };
         let keys = options.keys().or(RunKeys::of(Path::new(location)));
-        Self::of_run(location, keys, t_r, None, stores)
+        Self::of_run(location, keys, t_r, None, options.volumes.xform, stores)
+    }
+
+    /// The run whose volumes are the images at `locations`, of one volume each, by the numbers in their names.
+    ///
+    /// # Errors
+    /// An image of several volumes, or on another grid than the first.
+    pub fn of_volumes(locations: &[String], options: &NiftiOptions, stores: &Stores) -> Result<Self> {
+        let mut locations = locations.to_vec();
+        locations.sort_by(|a, b| by_number(a, b));
+        let looked = look_at_runs(locations.len(), |n| Self::probe(&locations[n], options, stores));
+        let mut images = looked.into_iter().collect::<Result<Vec<Self>>>()?.into_iter();
+        let nothing = || Error::Location { location: String::new(), reason: "there is no image".into() };
+        let mut run = images.next().ok_or_else(nothing)?;
+        let several = |image: &Self| Error::Image {
+            path: image.name(),
+            reason: format!(
+                "it has {} volumes: with one_run each image is one volume of the run",
+                image.volumes
+            ),
+        };
+        if run.volumes != 1 {
+            return Err(several(&run));
+        }
+        for image in images {
+            if image.volumes != 1 {
+                return Err(several(&image));
+            }
+            image.must_fit(&run, false)?;
+            run.double |= image.double;
+            run.further.push(image.location);
+        }
+        run.volumes += run.further.len();
+        Ok(run)
     }
 
     /// Reads the header of an image of which keys, mask and, where it outranks the header, repetition time in seconds
@@ -49,10 +93,16 @@ impl Image {
         keys: RunKeys,
         t_r: Option<f64>,
         mask: Option<String>,
+        xform: XformPolicy,
         stores: &Stores,
     ) -> Result<Self> {
-        let reader = stores.open_image(location)?;
+        let reader = stores.open_image(location, xform)?;
         let header = reader.header();
+        if header.surface {
+            let reason =
+                "it holds vertices of a surface, not voxels: make a table STORED AS MGH of it".into();
+            return Err(Error::Image { path: location.into(), reason });
+        }
         let grid = Grid {
             shape: header.shape,
             affine: header.affine,
@@ -65,7 +115,8 @@ impl Image {
         };
         must_be_countable(&grid, location)?;
         let notes = header_notes(&header, &keys);
-        Ok(Self { location: location.into(), grid, volumes: header.volumes, keys, mask, notes })
+        let (location, volumes, double) = (location.into(), header.volumes, header.double);
+        Ok(Self { location, further: Vec::new(), grid, volumes, double, xform, keys, mask, notes })
     }
 
     /// Whether its sizes are such that [`Image::probe`] gives: they come from other processes too.
@@ -90,7 +141,13 @@ impl Image {
     /// # Errors
     /// A file that is not as it was when the table was made.
     pub fn open(&self, stores: &Stores) -> Result<ImageReader> {
-        let reader = stores.open_image(&self.location)?;
+        let reader = match self.further.is_empty() {
+            true => stores.open_image(&self.location, self.xform)?,
+            false => {
+                let files = [&self.location].into_iter().chain(&self.further).cloned().collect();
+                ImageReader::Set(Box::new(VolumeSet::open(files, self.xform, stores)?))
+            }
+        };
         let header = reader.header();
         if header.shape != self.grid.shape || header.volumes != self.volumes {
             let reason = "it has changed since the table was made: create the table again".into();
@@ -100,7 +157,11 @@ impl Image {
     }
 
     /// Gives every volume, `[i + ni·(j + nj·k)]`, to `each`, in order of time.
-    pub fn for_each_volume(&self, stores: &Stores, mut each: impl FnMut(&[f32]) -> Result<()>) -> Result<()> {
+    pub fn for_each_volume<T: Number>(
+        &self,
+        stores: &Stores,
+        mut each: impl FnMut(&[T]) -> Result<()>,
+    ) -> Result<()> {
         let mut reader = self.open(stores)?;
         let mut volume = Vec::new();
         while reader.next_volume(&mut volume)? {
@@ -109,9 +170,19 @@ impl Image {
         Ok(())
     }
 
-    /// The file's length and time of change: a mask that was found is kept as long as they stay.
+    /// The file's length and time of change, of several files those of all: a mask that was found is kept as long as
+    /// they stay.
     pub fn stamp(&self, stores: &Stores) -> Option<Stamp> {
-        stores.stamp(&self.location)
+        let first = stores.stamp(&self.location)?;
+        if self.further.is_empty() {
+            return Some(first);
+        }
+        let mut hasher = blake3::Hasher::new();
+        for file in &self.further {
+            hasher.update(format!("{file}\n{:?}\n", stores.stamp(file)?).as_bytes());
+        }
+        let further = hasher.finalize().to_hex();
+        Some(Stamp { version: Some(format!("{} {further}", first.version.unwrap_or_default())), ..first })
     }
 
     /// Fails unless `self` can be rows of the same table as `first`: same repetition time and, where images are
@@ -180,14 +251,25 @@ pub(crate) fn grid_difference(a: &Grid, b: &Grid) -> Option<String> {
     let corners = (0..8_usize).map(|c| [0, 1, 2].map(|axis| (c >> axis & 1) * (a.shape[axis] - 1)));
     let largest = corners.map(|c| shift(c).iter().map(|d| d * d).sum::<f64>().sqrt()).fold(0.0, f64::max);
     Some(format!(
-        "shifted by ({x:.3}, {y:.3}, {z:.3}) mm at the first voxel, at most {largest:.3} mm at a corner"
+        "shifted by ({x:.4}, {y:.4}, {z:.4}) mm at the first voxel, at most {largest:.4} mm at a corner"
     ))
 }
 
 /// `RepetitionTime` of the JSON file beside an image, which outranks the header; `stem` is its location without
 /// extension.
 pub(crate) fn sidecar_t_r(stem: &str, stores: &Stores) -> Result<Option<f64>> {
+    Ok(sidecar_at(stem, stores)?.repetition_time)
+}
+
+/// What the JSON file beside a file of series says.
+pub(crate) fn sidecar_beside(location: &str, stores: &Stores) -> Result<Sidecar> {
+    sidecar_at(stem(location), stores)
+}
+
+fn sidecar_at(stem: &str, stores: &Stores) -> Result<Sidecar> {
     let sidecar = format!("{stem}.json");
-    let Some(bytes) = stores.read_if_there(&sidecar)? else { return Ok(None) };
-    Ok(Sidecar::from_reader(bytes.as_slice(), &sidecar)?.repetition_time)
+    match stores.read_if_there(&sidecar)? {
+        Some(bytes) => Ok(Sidecar::from_reader(bytes.as_slice(), &sidecar)?),
+        None => Ok(Sidecar::default()),
+    }
 }

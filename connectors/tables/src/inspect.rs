@@ -2,6 +2,7 @@
 
 use crate::series_file::SeriesFile;
 use crate::{Error, Result, RunKeys, SeriesFormat, Stores, run_tables::raw_text};
+use voxelflow_formats::XformPolicy;
 use voxelflow_formats::bids::{
     BidsDataset, BidsRun, BoldKind, EventFiles, HcpQuery, Problem, Role, select_hcp_runs, select_runs,
     variants_of,
@@ -151,7 +152,7 @@ fn read_headers(listing: &Listing, run: &BidsRun) -> Result<Header> {
 }
 
 fn volume_header(location: &str, t_r: Option<f64>) -> Result<Header> {
-    let reader = Stores::default().open_image(location)?;
+    let reader = Stores::default().open_image(location, XformPolicy::Agree)?;
     let header = reader.header();
     let t_r = if t_r.is_some() { t_r } else { header.t_r()? };
     let [i, j, k] = header.shape;

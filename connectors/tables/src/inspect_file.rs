@@ -7,6 +7,7 @@ use crate::text_columns::batches;
 use crate::text_file::TextFile;
 use crate::{Result, RunKeys, SeriesFormat, Stores, TextTables};
 use std::path::Path;
+use voxelflow_formats::XformPolicy;
 use voxelflow_formats::gifti::{GiftiReader, Intent, Surface};
 
 /// A word, and what there is to say.
@@ -84,7 +85,7 @@ fn keys(location: &str) -> Option<FileLine> {
 
 fn series(format: SeriesFormat, location: &str, stores: &Stores) -> Result<Vec<FileLine>> {
     let file = SeriesFile::probe(location, format, &Default::default(), stores)?;
-    let OpenSeries { structures, mut next, .. } = file.open(stores)?;
+    let OpenSeries { structures, mut reader, .. } = file.open(stores)?;
     let mut lines = vec![("format", format.to_string())];
     lines.extend(keys(location));
     lines.push(("series", format!("{} of {} points", file.rows, file.points)));
@@ -98,7 +99,7 @@ fn series(format: SeriesFormat, location: &str, stores: &Stores) -> Result<Vec<F
     }
     lines.push(seconds(file.t_r));
     let (mut values, mut part) = (Values::NONE, Vec::new());
-    while next(&mut part)? {
+    while reader.next(&mut part)? {
         values.add(&part);
     }
     lines.push(values.line());
@@ -121,7 +122,7 @@ fn mesh(location: &str, stores: &Stores) -> Result<Vec<FileLine>> {
 }
 
 fn mgh(location: &str, stores: &Stores) -> Result<Vec<FileLine>> {
-    let reader = stores.open_image(location)?;
+    let reader = stores.open_image(location, XformPolicy::Agree)?;
     let [i, j, k] = reader.header().shape;
     let ImageReader::Mgh(mut reader) = reader else { return series(SeriesFormat::Mgh, location, stores) };
     if (j, k) == (1, 1) {

@@ -23,6 +23,7 @@
 //! on a cluster a partition for each row that says which file.
 
 mod atlas;
+mod beside_runs;
 mod bids_options;
 mod computed_rows;
 mod confounds;
@@ -44,6 +45,7 @@ mod nifti_exec;
 mod nifti_options;
 mod nifti_table;
 mod not_finite;
+mod number;
 mod run_keys;
 mod run_tables;
 mod series_columns;
@@ -67,6 +69,7 @@ mod text_table;
 mod travel;
 mod volume_flow;
 mod volume_options;
+mod volume_set;
 mod volume_store;
 
 pub use bids_options::{BidsOptions, HcpOptions, Incomplete, RunImageOptions, RunKind};

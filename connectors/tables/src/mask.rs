@@ -48,10 +48,10 @@ impl Mask {
     /// # Errors
     /// As [`Self::check`]; [`Error::Image`] when it is empty.
     pub fn from_file(location: &str, image: &Image, space: &Space, stores: &Stores) -> Result<Self> {
-        let mut reader = stores.open_image(location)?;
+        let mut reader = stores.open_image(location, image.xform)?;
         fits(location, &reader.header(), image, space)?;
         let resampled = space.resamples_mask(&reader.header(), image);
-        let mut volume = Vec::new();
+        let mut volume = Vec::<f32>::new();
         reader.next_volume(&mut volume)?;
         let set = |x: f32| x != 0.0 && !x.is_nan();
         let voxels: Vec<u32> = (0_u32..).zip(&volume).filter(|(_, x)| set(**x)).map(|(v, _)| v).collect();
@@ -68,7 +68,7 @@ impl Mask {
     /// # Errors
     /// [`Error::Grid`] when it does not lie on the grid of the rows; [`Error::Image`] when it has several volumes.
     pub fn check(location: &str, image: &Image, space: &Space, stores: &Stores) -> Result<()> {
-        fits(location, &stores.open_image(location)?.header(), image, space)
+        fits(location, &stores.open_image(location, image.xform)?.header(), image, space)
     }
 
     /// The brain in `mean`, the mean of `image`'s volumes, which is resampled with them.

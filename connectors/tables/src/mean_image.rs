@@ -1,5 +1,6 @@
 //! The mean of an image's volumes: the background of reports and the input of the automatic mask.
 
+use crate::number::Number;
 use crate::{Error, Image, NiftiOptions, Result, Stores};
 use std::path::Path;
 use voxelflow_signal::MeanVolume;
@@ -19,11 +20,11 @@ pub fn mean_image(path: impl AsRef<Path>) -> Result<(Grid, Vec<f32>)> {
     let stores = Stores::default();
     let image = Image::probe(location, &NiftiOptions::default(), &stores)?;
     let mut mean = MeanVolume::new(image.voxels());
-    image.for_each_volume(&stores, |volume| add(&mut mean, volume, &image))?;
+    image.for_each_volume::<f64>(&stores, |volume| add(&mut mean, volume, &image))?;
     Ok((image.grid, mean.finish().into_iter().map(|x| x as f32).collect()))
 }
 
 /// Adds a volume to a mean, with the image's name in the error.
-pub(crate) fn add(mean: &mut MeanVolume, volume: &[f32], image: &Image) -> Result<()> {
+pub(crate) fn add<T: Number>(mean: &mut MeanVolume, volume: &[T], image: &Image) -> Result<()> {
     mean.add(volume).map_err(|e| Error::Image { path: image.name(), reason: e.to_string() })
 }

@@ -5,8 +5,9 @@
 
 use crate::files_exec::{FileRows, FilesExec, batch_rows};
 use crate::mean_image::add;
+use crate::number::Number;
 use crate::series_room::SeriesRoom;
-use crate::series_rows::{RowBuilder, Rows, Series};
+use crate::series_rows::{RowBuilder, Rows};
 use crate::steps::describe;
 use crate::volume_store::VolumeStore;
 use crate::{Error, Image, Result, mask::Mask, mask::MaskChoice, nifti_table::Source};
@@ -129,21 +130,30 @@ impl ReadTask {
             }
             (known, _) => known,
         };
-        match (source.kind.computed, mask) {
-            (true, mask) => self.compute(image, mask),
-            (false, Some(mask)) => self.read_masked(image, mask.as_deref()),
-            (false, None) => self.read_and_mask(image),
+        match (source.kind.computed, image.double, source.kind.double) {
+            (true, false, _) => self.compute::<f32>(image, mask),
+            (true, true, _) => self.compute::<f64>(image, mask),
+            (false, _, false) => self.read::<f32>(image, mask),
+            (false, _, true) => self.read::<f64>(image, mask),
+        }
+    }
+
+    /// The values of an image as they are, in the precision of the table.
+    fn read<T: Number>(&mut self, image: &Image, mask: Option<Option<Arc<Mask>>>) -> Result<()> {
+        match mask {
+            Some(mask) => self.read_masked::<T>(image, mask.as_deref()),
+            None => self.read_and_mask::<T>(image),
         }
     }
 
     /// The mask is known: keep its voxels.
-    fn read_masked(&mut self, image: &Image, mask: Option<&Mask>) -> Result<()> {
+    fn read_masked<T: Number>(&mut self, image: &Image, mask: Option<&Mask>) -> Result<()> {
         let voxels = self.voxels(mask);
         if !self.rows.needs_series() || voxels.is_empty() {
             let count = voxels.len();
             return self.send_keys(&Rows::Voxels(voxels), count);
         }
-        let mut store = self.room.store(&image.location, voxels.len(), image.volumes)?;
+        let mut store = self.room.store::<T>(&image.location, voxels.len(), image.volumes)?;
         let everything = voxels.len() == image.voxels();
         image.for_each_volume(&self.source.stores, |volume| {
             self.check_listener()?;
@@ -153,10 +163,10 @@ impl ReadTask {
     }
 
     /// The mask comes from the mean: keep all voxels while it is summed if they fit, else read twice.
-    fn read_and_mask(&mut self, image: &Image) -> Result<()> {
-        let bytes = 4 * image.voxels() * image.volumes;
+    fn read_and_mask<T: Number>(&mut self, image: &Image) -> Result<()> {
+        let bytes = T::BYTES * image.voxels() * image.volumes;
         let keep = self.rows.needs_series() && self.room.fits(bytes);
-        let mut store = keep.then(|| VolumeStore::in_memory(image.voxels(), image.volumes));
+        let mut store = keep.then(|| VolumeStore::<T>::in_memory(image.voxels(), image.volumes));
         let mut mean = MeanVolume::new(image.voxels());
         let stamp = image.stamp(&self.source.stores);
         image.for_each_volume(&self.source.stores, |volume| {
@@ -165,10 +175,10 @@ impl ReadTask {
             store.as_mut().map_or(Ok(()), |s| s.push(volume, None))
         })?;
         let mask = self.found_mask(mean, image, stamp)?;
-        let Some(mut store) = store else { return self.read_masked(image, Some(&mask)) };
+        let Some(mut store) = store else { return self.read_masked::<T>(image, Some(&mask)) };
         let voxels = self.voxels(Some(&mask));
         store.retain(&voxels);
-        self.room.resize(4 * voxels.len() * image.volumes);
+        self.room.resize(T::BYTES * voxels.len() * image.volumes);
         self.send_series(image, voxels, store)
     }
 
@@ -191,13 +201,18 @@ impl ReadTask {
         // Without series the session's batch size is the only bound.
         let step = self.room.batch_size();
         let batches = (0..count).step_by(step).map(|first| first..count.min(first + step));
-        batches.into_iter().try_for_each(|range| self.send(self.rows.batch(rows, range, Series::Absent)?))
+        batches.into_iter().try_for_each(|range| self.send(self.rows.batch(rows, range, None)?))
     }
 
-    fn send_series(&self, image: &Image, voxels: Vec<u32>, mut store: VolumeStore) -> Result<()> {
+    fn send_series<T: Number>(
+        &self,
+        image: &Image,
+        voxels: Vec<u32>,
+        mut store: VolumeStore<T>,
+    ) -> Result<()> {
         let (count, rows) = (voxels.len(), Rows::Voxels(voxels));
         self.room.for_each_batch(&mut store, count, image.volumes, self.batch_rows, |range, series| {
-            self.send(self.rows.batch(&rows, range, Series::Read(series))?)
+            self.send(self.rows.batch(&rows, range, Some(T::column(series)))?)
         })
     }
 

@@ -30,6 +30,16 @@ pub struct NiftiOptions {
     /// Repetition time in seconds, instead of the sidecar's `RepetitionTime` or the header's.
     #[serde(deserialize_with = "seconds")]
     pub t_r: Option<f64>,
+    /// Whether the images are the volumes of one run, one volume each, by the numbers in their names, as SPM writes them.
+    #[serde(deserialize_with = "truth")]
+    pub one_run: bool,
+    /// Confounds, one file for each run in the order of the images, separated by commas: `.tsv` with named columns, HCP's
+    /// `Movement_Regressors.txt`, or columns of numbers without names (SPM's `rp_….txt`).
+    #[serde(deserialize_with = "text")]
+    pub confounds: Option<String>,
+    /// Events, in the same way: `.tsv` files, or folders with a `.txt` file of FSL's three columns for each condition.
+    #[serde(deserialize_with = "text")]
+    pub events: Option<String>,
     /// Memory for the series of one image that is being read; more is kept in a temporary file.
     pub memory_limit: ByteSize,
     /// What is done to the volumes first.
@@ -47,6 +57,9 @@ impl Default for NiftiOptions {
             run: None,
             space: None,
             t_r: None,
+            one_run: false,
+            confounds: None,
+            events: None,
             memory_limit: ByteSize(512 << 20),
             volumes: VolumeOptions::default(),
         }
@@ -78,6 +91,16 @@ impl NiftiOptions {
             run: self.run.clone(),
             space: self.space.clone(),
         }
+    }
+}
+
+/// True or false, also where it was written as text.
+fn truth<'de, D: Deserializer<'de>>(d: D) -> Result<bool, D::Error> {
+    match Value::deserialize(d)? {
+        Value::Bool(truth) => Ok(truth),
+        Value::String(text) if text == "true" => Ok(true),
+        Value::String(text) if text == "false" => Ok(false),
+        _ => Err(D::Error::custom("it is true or false")),
     }
 }
 

@@ -2,6 +2,7 @@
 //! `BIDS` and `HCP` tables come to.
 
 use crate::atlas::Atlas;
+use crate::beside_runs::BesideRuns;
 use crate::image_files::find_images;
 use crate::mask::{Mask, MaskChoice};
 use crate::run_keys::lengths;
@@ -28,7 +29,8 @@ use voxelflow_storage::Stamp;
 /// With an atlas there is a row for each parcel, whose number and name stand in the place of `voxel`, `i`, `j` and `k`,
 /// and the metadata say which atlas it was. Where volumes are resampled, smoothed or divided into parcels
 /// ([`crate::VolumeOptions`]) the grid is the one after that, and series are of Float64 until they are cleaned: rounded
-/// before, they would lose digits that show in a z-score.
+/// before, they would lose digits that show in a z-score. So they are where single precision cannot hold the numbers of
+/// an image: float64, wide integers, integers beside a large intercept.
 ///
 /// Only headers (and a mask file, and an atlas) are read when the table is made. With `mask 'auto'` or `mask 'brain'` the voxels
 /// are not known before the volumes are read, so the grid says `mask_voxels: 0` and its `mask_hash` is that word
@@ -104,13 +106,21 @@ impl NiftiTable {
                           the path of a mask, 'auto' or 'none'";
             return Err(Error::Location { location: location.into(), reason: reason.into() });
         }
-        let images =
-            named.iter().map(|image| Image::probe(image, &options, stores)).collect::<Result<_>>()?;
+        let images: Vec<Image> = match options.one_run {
+            true => vec![Image::of_volumes(named, &options, stores)?],
+            false => {
+                named.iter().map(|image| Image::probe(image, &options, stores)).collect::<Result<_>>()?
+            }
+        };
+        let beside =
+            BesideRuns { confounds: options.confounds.as_deref(), events: options.events.as_deref() };
+        let files = images.iter().map(|image| (&image.keys, image.location.as_str()));
+        let runs = beside.of(location, files, stores)?;
         Self::of_images(Parts {
             location: location.to_owned(),
             images,
             options,
-            runs: Vec::new(),
+            runs,
             history: Vec::new(),
             ledger: Ledger::default(),
             stores: stores.clone(),
@@ -145,10 +155,13 @@ impl NiftiTable {
         (grid.source, grid.history) = (location, history);
         grid.history.extend(crate::steps::describe(&options.volumes, &grid));
         grid.history.extend(atlas.as_ref().map(Atlas::describe));
+        ledger.extend(atlas.as_ref().and_then(Atlas::told));
         match (&mask, &file_mask) {
             (_, Some(mask)) => describe(&mut grid, mask),
             (MaskChoice::Auto, None) => {
-                let files = images.iter().map(|image| image.location.as_str());
+                let files =
+                    images.iter().flat_map(|image| [&image.location].into_iter().chain(&image.further));
+                let files = files.map(String::as_str);
                 grid.mask_hash = format!("auto:{}", hash(files, &stores));
             }
             (MaskChoice::Brain, None) => {
@@ -202,8 +215,7 @@ impl NiftiTable {
         let keys = serde_json::to_string(&self.runs).ok()?;
         let mut text = format!("images\n{options}\n{mask}\n{keys}");
         for image in images {
-            write!(text, "\n{} {:?} {:?}", image.location, image.keys, stores.stamp(&image.location)?)
-                .ok()?;
+            write!(text, "\n{} {:?} {:?}", image.location, image.keys, image.stamp(stores)?).ok()?;
         }
         let masks = images.iter().filter_map(|image| image.mask.as_deref());
         let volumes = &self.source.options.volumes;
@@ -248,7 +260,9 @@ impl Source {
                 reason: "it has none".into(),
             });
         };
-        let kind = RowKind { parcels: options.volumes.atlas.is_some(), computed: options.volumes.compute() };
+        let computed = options.volumes.compute();
+        let double = computed || images.iter().any(|image| image.double);
+        let kind = RowKind { parcels: options.volumes.atlas.is_some(), computed, double };
         let one_length = images.iter().all(|image| image.volumes == first.volumes);
         let schema = kind.schema(metadata, one_length.then_some(first.volumes));
         let space = Space::known(&options.volumes, first, Grid::of(&schema)?);

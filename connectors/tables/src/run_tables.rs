@@ -106,16 +106,15 @@ fn series_table(
                 .into(),
         );
     }
-    let (runs, left_out) = usable(location, found, options.incomplete, false)?;
-    let looked = look_at_runs(runs.len(), |number| {
-        let run = &runs[number];
+    let (runs, mut left_out) = usable(location, found, options.incomplete, false)?;
+    let (runs, series) = looked_at(runs, &mut left_out, options.incomplete, |run| {
         let look = |bold: &String| {
             let (keys, t_r) = (RunKeys::from(run), options.t_r.or(run.t_r));
             SeriesFile::of_run(&folders.images.location_of(bold), format, keys, t_r, stores)
         };
         run.bold.iter().map(look).collect::<Result<Vec<_>>>()
-    });
-    let series: Vec<SeriesFile> = all_or_faults(looked)?.into_iter().flatten().collect();
+    })?;
+    let series: Vec<SeriesFile> = series.into_iter().flatten().collect();
     let (t_r, memory_limit) = (options.t_r, options.memory_limit);
     let reading = SeriesOptions { t_r, memory_limit, ..SeriesOptions::default() };
     let runs = runs.iter().map(|run| files(run, folders)).collect();
@@ -136,8 +135,17 @@ fn table(
     stores: &Stores,
 ) -> Result<NiftiTable> {
     let brain = MaskChoice::parse(options.mask())? == MaskChoice::Brain;
-    let (runs, left_out) = usable(location, found, options.incomplete, brain)?;
-    let images = images(&runs, brain, folders.images, options, stores)?;
+    let (runs, mut left_out) = usable(location, found, options.incomplete, brain)?;
+    let (runs, images) = looked_at(runs, &mut left_out, options.incomplete, |run| {
+        let bold = folders.images.location_of(run.bold.first().map_or("", String::as_str));
+        let mask = run.mask.as_ref().filter(|_| brain).map(|mask| folders.images.location_of(mask));
+        let (t_r, xform) = (options.t_r.or(run.t_r), options.volumes.xform);
+        if let (Incomplete::Skip, Some(mask)) = (options.incomplete, &mask) {
+            // Else it is opened when all grids are known.
+            stores.open_image(mask, xform)?;
+        }
+        Image::of_run(&bold, RunKeys::from(run), t_r, mask, xform, stores)
+    })?;
     NiftiTable::of_images(Parts {
         location: location.into(),
         images,
@@ -149,40 +157,43 @@ fn table(
     })
 }
 
-/// The headers of the images of `runs`, several runs at a time.
+/// Looks at `runs`, several at a time: those that can be read, and what was found of each. Where incomplete runs are
+/// skipped, the others are `left_out`: files that cannot be opened, or that are damaged.
 ///
 /// # Errors
-/// What is wrong with each run.
-fn images(
-    runs: &[BidsRun],
-    brain: bool,
-    listing: &Listing,
-    options: &RunImageOptions,
-    stores: &Stores,
-) -> Result<Vec<Image>> {
-    let looked = look_at_runs(runs.len(), |number| {
-        let run = &runs[number];
-        let bold = listing.location_of(run.bold.first().map_or("", String::as_str));
-        let mask = run.mask.as_ref().filter(|_| brain).map(|mask| listing.location_of(mask));
-        Image::of_run(&bold, RunKeys::from(run), options.t_r.or(run.t_r), mask, stores)
-    });
-    all_or_faults(looked)
-}
-
-/// What was found of each run.
-///
-/// # Errors
-/// What is wrong with each of those of which nothing was.
-fn all_or_faults<T>(looked: Vec<Result<T>>) -> Result<Vec<T>> {
-    let (mut all, mut faults) = (Vec::with_capacity(looked.len()), Vec::new());
-    for found in looked {
+/// What is wrong with each run; where they are skipped, what is no fault of the files, or that none is left.
+fn looked_at<T: Send>(
+    runs: Vec<BidsRun>,
+    left_out: &mut Vec<Problem>,
+    incomplete: Incomplete,
+    look: impl Fn(&BidsRun) -> Result<T> + Sync,
+) -> Result<(Vec<BidsRun>, Vec<T>)> {
+    let looked = look_at_runs(runs.len(), |number| look(&runs[number]));
+    let (mut kept, mut all, mut faults) = (Vec::new(), Vec::new(), Vec::new());
+    for (run, found) in runs.into_iter().zip(looked) {
         match found {
-            Ok(found) => all.push(found),
-            Err(fault) => faults.push(fault),
+            Ok(found) => {
+                kept.push(run);
+                all.push(found);
+            }
+            Err(fault) => faults.push((run, fault)),
         }
     }
+    let skipped = incomplete == Incomplete::Skip
+        && !kept.is_empty()
+        && faults.iter().all(|(_, fault)| fault.is_input());
+    if skipped {
+        let problem = |(run, fault): (BidsRun, Error)| Problem {
+            effect: Effect::LeftOut,
+            about: run.bold.into_iter().next().unwrap_or_default(),
+            reason: fault.to_string(),
+        };
+        left_out.extend(faults.into_iter().map(problem));
+        return Ok((kept, all));
+    }
+    let mut faults: Vec<Error> = faults.into_iter().map(|(_, fault)| fault).collect();
     match faults.len() {
-        0 => Ok(all),
+        0 => Ok((kept, all)),
         1 => Err(faults.remove(0)),
         _ => Err(Error::Images { faults }),
     }

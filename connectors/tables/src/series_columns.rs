@@ -1,7 +1,7 @@
 //! The columns of tables of series that lie on no grid: their schema, and batches of it.
 
 use crate::series_file::SeriesFile;
-use crate::series_rows::{same_text, series_lists, series_type};
+use crate::series_rows::{item, same_text, series_lists, series_type};
 use crate::{Result, SeriesFormat};
 use arrow::array::{
     ArrayRef, Float32Array, RecordBatch, RecordBatchOptions, StringArray, UInt16Array, UInt32Array,
@@ -49,29 +49,28 @@ impl Column {
         names.chain(places.iter().copied()).chain([Self::Series]).collect()
     }
 
-    fn field(self, points: Option<usize>) -> Field {
+    fn field(self, points: Option<usize>, number: &DataType) -> Field {
         match self {
             Self::Name(at) => Field::new(KEY_COLUMNS[at], DataType::Utf8, true),
             Self::Structure => Field::new("structure", DataType::Utf8, true),
             Self::Number(name) => Field::new(name, DataType::UInt32, false),
             Self::Vertex => Field::new("vertex", DataType::UInt32, true),
             Self::Axis(axis) => Field::new(["i", "j", "k"][axis], DataType::UInt16, true),
-            Self::Series => Field::new(SERIES_COLUMN, series_type(item(), points), false),
+            Self::Series => Field::new(SERIES_COLUMN, series_type(item(number.clone()), points), false),
         }
     }
 }
 
-fn item() -> Arc<Field> {
-    Arc::new(Field::new_list_field(DataType::Float32, true))
-}
-
-/// The schema of series of `points` points, or of several lengths; `metadata` hold their origin.
+/// The schema of series of `points` points, or of several lengths, of 32 or 64 bits; `metadata` hold their origin.
 pub(crate) fn schema(
     format: SeriesFormat,
     points: Option<usize>,
+    double: bool,
     metadata: HashMap<String, String>,
 ) -> SchemaRef {
-    let fields: Vec<Field> = Column::of(format).into_iter().map(|column| column.field(points)).collect();
+    let number = if double { DataType::Float64 } else { DataType::Float32 };
+    let columns = Column::of(format).into_iter();
+    let fields: Vec<Field> = columns.map(|column| column.field(points, &number)).collect();
     Arc::new(Schema::new_with_metadata(fields, metadata))
 }
 
@@ -111,9 +110,9 @@ impl SeriesRowBuilder {
         self.columns.contains(&Column::Series)
     }
 
-    /// The rows of a file; `series` is `[rows, points]`, or empty when it was not asked for.
-    pub fn batch(&self, rows: Range<usize>, series: Vec<f32>) -> Result<RecordBatch> {
-        let mut series = Some(series);
+    /// The rows of a file; `values` of their series are `[rows, points]`, none where they were not asked for.
+    pub fn batch(&self, rows: Range<usize>, values: Option<ArrayRef>) -> Result<RecordBatch> {
+        let mut series = values;
         let columns: Vec<ArrayRef> = self
             .columns
             .iter()
@@ -123,7 +122,7 @@ impl SeriesRowBuilder {
         Ok(RecordBatch::try_new_with_options(Arc::clone(&self.schema), columns, &options)?)
     }
 
-    fn column(&self, column: Column, rows: &Range<usize>, series: &mut Option<Vec<f32>>) -> Result<ArrayRef> {
+    fn column(&self, column: Column, rows: &Range<usize>, series: &mut Option<ArrayRef>) -> Result<ArrayRef> {
         Ok(match column {
             Column::Name(at) => same_text(&self.names[at], rows.len()),
             Column::Structure => {
@@ -136,7 +135,7 @@ impl SeriesRowBuilder {
                 Arc::new(rows.clone().map(index).collect::<UInt16Array>())
             }
             Column::Series => {
-                let values = Arc::new(Float32Array::from(series.take().unwrap_or_default()));
+                let values = series.take().unwrap_or_else(|| Arc::new(Float32Array::new_null(0)));
                 series_lists(&self.schema, self.points, values)?
             }
         })

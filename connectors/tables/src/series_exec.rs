@@ -4,6 +4,7 @@
 //! `memory_limit`, else in a temporary file) until the rows can be cut from them.
 
 use crate::files_exec::{FileRows, FilesExec, batch_rows};
+use crate::number::Number;
 use crate::series_columns::{Column, SeriesRowBuilder};
 use crate::series_format::{OpenSeries, Order};
 use crate::series_room::SeriesRoom;
@@ -91,7 +92,7 @@ impl FileRows for SeriesRows {
             reader: self.clone(),
             number,
             rows: file.rows.min(self.limit.unwrap_or(usize::MAX)),
-            batch_rows: batch_rows(file.points, &context),
+            batch_rows: batch_rows(file.points * if self.source.double { 2 } else { 1 }, &context),
             room: SeriesRoom::new(&format!("SeriesExec[{number}]"), limit, context),
             to: stream.tx(),
         };
@@ -119,10 +120,12 @@ impl ReadTask {
         let models = std::mem::take(&mut open.models);
         let schema = Arc::clone(&self.reader.schema);
         let rows = SeriesRowBuilder::new(file, models, schema, &self.reader.columns);
-        match open.order {
+        match (open.order, source.double) {
             _ if !rows.needs_series() => self.send_keys(&rows),
-            Order::Rows => self.send_rows(&rows, open),
-            Order::Frames => self.send_frames(&rows, file, open),
+            (Order::Rows, false) => self.send_rows::<f32>(&rows, open),
+            (Order::Rows, true) => self.send_rows::<f64>(&rows, open),
+            (Order::Frames, false) => self.send_frames::<f32>(&rows, file, open),
+            (Order::Frames, true) => self.send_frames::<f64>(&rows, file, open),
         }
     }
 
@@ -130,20 +133,21 @@ impl ReadTask {
         let most = self.room.batch_size();
         (0..self.rows)
             .step_by(most)
-            .try_for_each(|first| self.send(rows.batch(first..self.rows.min(first + most), Vec::new())?))
+            .try_for_each(|first| self.send(rows.batch(first..self.rows.min(first + most), None)?))
     }
 
     /// The file gives row after row. It is read to its end, so that its checksum is checked, unless rows are limited.
-    fn send_rows(&self, rows: &SeriesRowBuilder, mut open: OpenSeries) -> Result<()> {
-        let (mut series, mut row) = (Vec::new(), Vec::new());
+    fn send_rows<T: Number>(&self, rows: &SeriesRowBuilder, mut open: OpenSeries) -> Result<()> {
+        let (mut series, mut row) = (Vec::<T>::new(), Vec::new());
         let mut first = 0;
         for number in 0..self.rows {
-            if !(open.next)(&mut row)? {
+            if !open.reader.next(&mut row)? {
                 break;
             }
             series.extend_from_slice(&row);
             if number + 1 - first == self.batch_rows || number + 1 == self.rows {
-                self.send(rows.batch(first..number + 1, std::mem::take(&mut series))?)?;
+                let values = T::column(std::mem::take(&mut series));
+                self.send(rows.batch(first..number + 1, Some(values))?)?;
                 first = number + 1;
             }
         }
@@ -151,7 +155,7 @@ impl ReadTask {
     }
 
     /// The file gives all vertices of one time point after the other.
-    fn send_frames(
+    fn send_frames<T: Number>(
         &mut self,
         rows: &SeriesRowBuilder,
         file: &SeriesFile,
@@ -160,9 +164,9 @@ impl ReadTask {
         let kept: Option<Vec<u32>> = (self.rows < file.rows).then(|| (0..self.rows as u32).collect());
         let source = Arc::clone(&self.reader.source);
         let mut smoother = FrameSmoother::of(file, &source.options, &source.stores)?;
-        let mut store = self.room.store(&file.location, self.rows, file.points)?;
+        let mut store = self.room.store::<T>(&file.location, self.rows, file.points)?;
         let (mut frame, mut frames) = (Vec::new(), 0);
-        while (open.next)(&mut frame)? {
+        while open.reader.next(&mut frame)? {
             if self.to.is_closed() {
                 return Err(Error::Cancelled);
             }
@@ -177,7 +181,7 @@ impl ReadTask {
             return Err(Error::Image { path: file.location.clone(), reason });
         }
         self.room.for_each_batch(&mut store, self.rows, file.points, self.batch_rows, |here, series| {
-            self.send(rows.batch(here, series)?)
+            self.send(rows.batch(here, Some(T::column(series)))?)
         })
     }
 

@@ -25,6 +25,8 @@ pub(crate) struct SeriesFile {
     pub places: String,
     /// Repetition time in seconds.
     pub t_r: Option<f64>,
+    /// Whether its values are kept in double precision until they are cleaned.
+    pub double: bool,
 }
 
 impl SeriesFile {
@@ -67,6 +69,7 @@ impl SeriesFile {
             structures: open.structures,
             volume: open.volume,
             t_r: t_r.or(open.t_r),
+            double: open.double,
         })
     }
 
@@ -114,7 +117,7 @@ impl SeriesFile {
 }
 
 /// A location up to the first dot of its name, where BIDS lets extensions begin.
-fn stem(location: &str) -> &str {
+pub(crate) fn stem(location: &str) -> &str {
     let name = location.rfind('/').map_or(0, |slash| slash + 1);
     location[name..].find('.').map_or(location, |dot| &location[..name + dot])
 }

@@ -3,12 +3,14 @@
 //! A file gives its values either frame by frame (GIFTI and MGH: all vertices at one time point) or row by row (CIFTI:
 //! all time points of one grayordinate); npy does as its order says.
 
+use crate::image_reader::ImageReader;
+use crate::number::Number;
 use crate::{Error, Result, Stores, structure};
 use serde::{Deserialize, Serialize};
 use std::fmt;
+use voxelflow_formats::XformPolicy;
 use voxelflow_formats::cifti::{Along, BrainModel, CiftiReader, Places};
 use voxelflow_formats::gifti::{DataArray, GiftiReader, Intent};
-use voxelflow_formats::mgh::MghReader;
 use voxelflow_formats::npy::NpyReader;
 use voxelflow_stage::{OriginVolume, Structure};
 
@@ -55,8 +57,25 @@ pub(crate) enum Order {
     Rows,
 }
 
-/// Gives the next frame or row; false after the last.
-type Next = Box<dyn FnMut(&mut Vec<f32>) -> Result<bool> + Send>;
+/// Gives frames or rows.
+pub(crate) enum SeriesReader {
+    Gifti(Box<GiftiFrames>),
+    Cifti(Box<CiftiReader>),
+    Image(ImageReader),
+    Npy(Box<NpyReader>),
+}
+
+impl SeriesReader {
+    /// Replaces the content of `into` by the next frame or row; false after the last.
+    pub fn next<T: Number>(&mut self, into: &mut Vec<T>) -> Result<bool> {
+        match self {
+            Self::Gifti(frames) => frames.next(into),
+            Self::Cifti(reader) => Ok(reader.next_series(into)?),
+            Self::Image(reader) => reader.next_volume(into),
+            Self::Npy(reader) => Ok(reader.next_row(into)?),
+        }
+    }
+}
 
 /// A file whose header was read.
 pub(crate) struct OpenSeries {
@@ -70,7 +89,9 @@ pub(crate) struct OpenSeries {
     /// Repetition time in seconds that the file itself gives.
     pub t_r: Option<f64>,
     pub order: Order,
-    pub next: Next,
+    /// Whether its values are kept in double precision until they are cleaned.
+    pub double: bool,
+    pub reader: SeriesReader,
 }
 
 impl OpenSeries {
@@ -106,7 +127,7 @@ fn surface(location: &str, vertices: usize, said: Option<String>) -> Result<Vec<
 
 fn gifti(location: &str, stores: &Stores) -> Result<OpenSeries> {
     let mut reader = GiftiReader::from_reader(stores.open(location)?, location)?;
-    let points = reader.header().arrays;
+    let arrays = reader.header().arrays;
     let Some(first) = reader.next_array()? else {
         return refuse(location, "it holds no array".into());
     };
@@ -114,26 +135,58 @@ fn gifti(location: &str, stores: &Stores) -> Result<OpenSeries> {
         let reason = "it is a mesh, not data on one: a table takes .func.gii, .shape.gii or .label.gii";
         return refuse(location, reason.into());
     }
-    let rows = vertices(&first, 1, None, location)?;
+    // One array may hold all time points, as nilearn writes them: [vertices, time points].
+    let columns = match (arrays, first.dims()) {
+        (1, [rows, columns]) if *rows > 0 && *columns > 1 => Some(*columns),
+        _ => None,
+    };
+    let rows = match columns {
+        Some(_) => first.dims()[0],
+        None => vertices(&first, 1, None, location)?,
+    };
+    let points = columns.unwrap_or(arrays);
     let said = reader.header().structure().or(first.metadata().get("AnatomicalStructurePrimary"));
     let structures = surface(location, rows, said.map(structure::of_gifti))?;
-    let t_r = first.t_r()?;
-    let path = location.to_owned();
-    let (mut first, mut number) = (Some(first), 0);
-    let next = move |into: &mut Vec<f32>| {
+    let (t_r, double) = (first.t_r()?, first.data_type().exceeds_single(None));
+    let location = location.to_owned();
+    let frames = GiftiFrames { location, reader, first: Some(first), number: 0, rows, columns };
+    let (models, volume, order) = (Vec::new(), None, Order::Frames);
+    let reader = SeriesReader::Gifti(Box::new(frames));
+    Ok(OpenSeries { rows, points, structures, models, volume, t_r, order, double, reader })
+}
+
+/// The arrays of a GIFTI file, of which the first was read to know their vertices.
+pub(crate) struct GiftiFrames {
+    location: String,
+    reader: GiftiReader,
+    first: Option<DataArray>,
+    number: usize,
+    rows: usize,
+    /// Time points of the first array, where it holds them all.
+    columns: Option<usize>,
+}
+
+impl GiftiFrames {
+    fn next<T: Number>(&mut self, into: &mut Vec<T>) -> Result<bool> {
         into.clear();
-        let array = match first.take() {
+        if let (Some(columns), Some(array)) = (self.columns, &self.first) {
+            let more = self.number < columns;
+            if more {
+                *into = array.column_as(self.number);
+                self.number += 1;
+            }
+            return Ok(more);
+        }
+        let array = match self.first.take() {
             Some(array) => Some(array),
-            None => reader.next_array()?,
+            None => self.reader.next_array()?,
         };
         let Some(array) = array else { return Ok(false) };
-        number += 1;
-        vertices(&array, number, Some(rows), &path)?;
-        *into = array.values();
+        self.number += 1;
+        vertices(&array, self.number, Some(self.rows), &self.location)?;
+        *into = array.values_as();
         Ok(true)
-    };
-    let (models, volume, order) = (Vec::new(), None, Order::Frames);
-    Ok(OpenSeries { rows, points, structures, models, volume, t_r, order, next: Box::new(next) })
+    }
 }
 
 /// Vertices of an array, which are `expected`.
@@ -155,7 +208,7 @@ fn vertices(array: &DataArray, number: usize, expected: Option<usize>, location:
 }
 
 fn cifti(location: &str, stores: &Stores) -> Result<OpenSeries> {
-    let mut reader = CiftiReader::from_reader(stores.open(location)?, location)?;
+    let reader = CiftiReader::from_reader(stores.open(location)?, location)?;
     let header = reader.header();
     let (rows, points) = (header.grayordinates(), header.along.len());
     let t_r = match &header.along {
@@ -168,9 +221,9 @@ fn cifti(location: &str, stores: &Stores) -> Result<OpenSeries> {
     if volume.as_ref().is_some_and(|v| v.shape.iter().any(|n| *n > usize::from(u16::MAX))) {
         return refuse(location, "its volume has more than 65,535 voxels a side".into());
     }
-    let next = move |into: &mut Vec<f32>| Ok(reader.next_series(into)?);
-    let order = Order::Rows;
-    Ok(OpenSeries { rows, points, structures, models, volume, t_r, order, next: Box::new(next) })
+    let (order, double) = (Order::Rows, header.exceeds_single());
+    let reader = SeriesReader::Cifti(Box::new(reader));
+    Ok(OpenSeries { rows, points, structures, models, volume, t_r, order, double, reader })
 }
 
 fn structure_of(model: &BrainModel) -> Structure {
@@ -181,23 +234,26 @@ fn structure_of(model: &BrainModel) -> Structure {
     Structure { name: Some(structure::of_cifti(&model.structure)), rows: model.count, surface_vertices }
 }
 
-/// The repetition time stands behind the values and is often a placeholder: it is not looked for.
+/// MGH, or NIfTI of FreeSurfer. The repetition time of MGH stands behind the values and is often a placeholder: it is not
+/// looked for.
 fn mgh(location: &str, stores: &Stores) -> Result<OpenSeries> {
-    let mut reader = MghReader::from_reader(stores.open(location)?, location)?;
-    let (shape, points) = (reader.header().shape, reader.header().frames);
+    let reader = stores.open_image(location, XformPolicy::Agree)?;
+    let (shape, points, double) = (reader.header().shape, reader.header().volumes, reader.header().double);
+    // One that cannot be is none: whoever needs it is asked for t_r.
+    let t_r = reader.header().t_r().ok().flatten();
     let [rows, 1, 1] = shape else {
         let reason =
             format!("it is a volume of {shape:?} voxels among data on surfaces: make a table of each");
         return refuse(location, reason);
     };
     let structures = surface(location, rows, None)?;
-    let next = move |into: &mut Vec<f32>| Ok(reader.next_frame(into)?);
     let (models, volume, order) = (Vec::new(), None, Order::Frames);
-    Ok(OpenSeries { rows, points, structures, models, volume, t_r: None, order, next: Box::new(next) })
+    let reader = SeriesReader::Image(reader);
+    Ok(OpenSeries { rows, points, structures, models, volume, t_r, order, double, reader })
 }
 
 fn npy(location: &str, stores: &Stores) -> Result<OpenSeries> {
-    let mut reader = NpyReader::from_reader(stores.open(location)?, location)?;
+    let reader = NpyReader::from_reader(stores.open(location)?, location)?;
     let header = reader.header();
     let (rows, points) = match header.shape[..] {
         [rows] => (rows, 1),
@@ -211,7 +267,8 @@ fn npy(location: &str, stores: &Stores) -> Result<OpenSeries> {
         return refuse(location, format!("its shape {:?} has no value", header.shape));
     }
     let order = if header.fortran_order && points > 1 { Order::Frames } else { Order::Rows };
-    let next = move |into: &mut Vec<f32>| Ok(reader.next_row(into)?);
+    let double = header.data_type.exceeds_single(None);
     let (structures, models, volume) = (Vec::new(), Vec::new(), None);
-    Ok(OpenSeries { rows, points, structures, models, volume, t_r: None, order, next: Box::new(next) })
+    let reader = SeriesReader::Npy(Box::new(reader));
+    Ok(OpenSeries { rows, points, structures, models, volume, t_r: None, order, double, reader })
 }

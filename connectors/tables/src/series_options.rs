@@ -28,10 +28,13 @@ pub struct SeriesOptions {
     /// Repetition time in seconds, instead of the sidecar's `RepetitionTime` or the file's own.
     #[serde(deserialize_with = "seconds")]
     pub t_r: Option<f64>,
-    /// Confounds of the run, for tables of one run: `.tsv` with named columns, HCP's `Movement_Regressors.txt`, or
-    /// columns of numbers without names.
+    /// Confounds, one file for each run in the order of the files, separated by commas: `.tsv` with named columns, HCP's
+    /// `Movement_Regressors.txt`, or columns of numbers without names.
     #[serde(deserialize_with = "text")]
     pub confounds: Option<String>,
+    /// Events, in the same way: `.tsv` files, or folders with a `.txt` file of FSL's three columns for each condition.
+    #[serde(deserialize_with = "text")]
+    pub events: Option<String>,
     /// Full width at half maximum, in millimetres along the surface, of the smoothing of every time point; vertices
     /// without signal (constant over time) take no part.
     #[serde(deserialize_with = "width")]
@@ -54,6 +57,7 @@ impl Default for SeriesOptions {
             space: None,
             t_r: None,
             confounds: None,
+            events: None,
             smoothing_fwhm: None,
             mesh: None,
             memory_limit,

@@ -2,6 +2,7 @@
 //! temporary file.
 
 use crate::nifti_options::ByteSize;
+use crate::number::Number;
 use crate::volume_store::VolumeStore;
 use crate::{Error, Result};
 use datafusion::execution::memory_pool::{MemoryConsumer, MemoryReservation};
@@ -59,8 +60,8 @@ impl SeriesRoom {
     ///
     /// # Errors
     /// [`Error::Spill`] when they fit neither into memory nor on the disk.
-    pub fn store(&mut self, file: &str, rows: usize, points: usize) -> Result<VolumeStore> {
-        if self.fits(4 * rows * points) {
+    pub fn store<T: Number>(&mut self, file: &str, rows: usize, points: usize) -> Result<VolumeStore<T>> {
+        if self.fits(T::BYTES * rows * points) {
             return Ok(VolumeStore::in_memory(rows, points));
         }
         // The session's temporary folder, where it has one; else the system's.
@@ -77,18 +78,18 @@ impl SeriesRoom {
 
     /// Gives the series of a store, whose writing ends, to `each`: the rows, and `[rows, points]`; at most `batch_rows`
     /// at once.
-    pub fn for_each_batch(
+    pub fn for_each_batch<T: Number>(
         &self,
-        store: &mut VolumeStore,
+        store: &mut VolumeStore<T>,
         rows: usize,
         points: usize,
         batch_rows: usize,
-        mut each: impl FnMut(Range<usize>, Vec<f32>) -> Result<()>,
+        mut each: impl FnMut(Range<usize>, Vec<T>) -> Result<()>,
     ) -> Result<()> {
         store.finish()?;
         let window = match self.spill {
             None => rows,
-            Some(_) => self.window(rows, points, batch_rows),
+            Some(_) => self.window(rows, T::BYTES * points, batch_rows),
         };
         let mut buffer = Vec::new();
         for first in (0..rows).step_by(window.max(1)) {
@@ -104,8 +105,8 @@ impl SeriesRoom {
     }
     /// How many series are read back from the temporary file at a time: half of the limit at most, as many as the
     /// session's pool has room for, and whole batches, so that rows are cut into batches alike whatever the limit.
-    fn window(&self, rows: usize, points: usize, batch_rows: usize) -> usize {
-        let series = 4 * points.max(1);
+    fn window(&self, rows: usize, series: usize, batch_rows: usize) -> usize {
+        let series = series.max(1);
         let mut window = (self.limit / (2 * series)).min(rows);
         while window > batch_rows && self.reservation.try_resize(window * series).is_err() {
             window /= 2;

@@ -3,7 +3,7 @@
 use crate::atlas::Parcel;
 use crate::{Image, Result};
 use arrow::array::{
-    Array, ArrayRef, FixedSizeListArray, Float32Array, Float64Array, Int32Array, ListArray, RecordBatch,
+    Array, ArrayRef, FixedSizeListArray, Float32Array, Int32Array, ListArray, RecordBatch,
     RecordBatchOptions, StringArray, UInt16Array, UInt32Array,
 };
 use arrow::buffer::OffsetBuffer;
@@ -19,8 +19,10 @@ const NAMES: usize = 5;
 pub(crate) struct RowKind {
     /// Parcels, not voxels.
     pub parcels: bool,
-    /// Series were computed, and are of 64 bits.
+    /// Series are computed from volumes.
     pub computed: bool,
+    /// Series are of 64 bits: they are computed, or the numbers of an image need it.
+    pub double: bool,
 }
 
 impl RowKind {
@@ -40,7 +42,7 @@ impl RowKind {
                 Field::new(*name, number, false)
             })),
         }
-        let number = if self.computed { DataType::Float64 } else { DataType::Float32 };
+        let number = if self.double { DataType::Float64 } else { DataType::Float32 };
         fields.push(Field::new(SERIES_COLUMN, series_type(item(number), volumes), false));
         Arc::new(Schema::new_with_metadata(fields, metadata))
     }
@@ -52,7 +54,7 @@ impl RowKind {
 
     /// Bytes of a point of a series.
     pub fn point_bytes(self) -> usize {
-        if self.computed { 8 } else { 4 }
+        if self.double { 8 } else { 4 }
     }
 }
 
@@ -82,7 +84,7 @@ pub(crate) fn same_text(text: &str, rows: usize) -> ArrayRef {
     Arc::new(StringArray::from_iter_values(std::iter::repeat_n(text, rows)))
 }
 
-fn item(number: DataType) -> Arc<Field> {
+pub(crate) fn item(number: DataType) -> Arc<Field> {
     Arc::new(Field::new_list_field(number, true))
 }
 
@@ -102,17 +104,6 @@ impl Rows {
             Self::Parcels(parcels) => parcels.len(),
         }
     }
-}
-
-/// Series of a batch, row after row.
-#[derive(Debug)]
-pub(crate) enum Series {
-    /// As they were read.
-    Read(Vec<f32>),
-    /// As they were computed.
-    Computed(Vec<f64>),
-    /// They were not asked for.
-    Absent,
 }
 
 /// Builds batches of the columns that are asked for.
@@ -135,12 +126,15 @@ impl RowBuilder {
         self.schema.column_with_name(SERIES_COLUMN).is_some()
     }
 
-    /// The rows in `range`, with their series where they were asked for.
-    pub fn batch(&self, rows: &Rows, range: Range<usize>, series: Series) -> Result<RecordBatch> {
+    /// The rows in `range`; `values` of their series, row after row, where they were asked for.
+    pub fn batch(&self, rows: &Rows, range: Range<usize>, values: Option<ArrayRef>) -> Result<RecordBatch> {
         let count = range.len();
-        let mut series = Some(series);
+        let mut values = values;
         let column = |field: &Arc<Field>| match field.name().as_str() {
-            SERIES_COLUMN => self.series(series.take().unwrap_or(Series::Absent)),
+            SERIES_COLUMN => {
+                let values = values.take().unwrap_or_else(|| Arc::new(Float32Array::new_null(0)));
+                series_lists(&self.schema, self.volumes, values)
+            }
             name => Ok(match KEY_COLUMNS.iter().take(NAMES).position(|known| *known == name) {
                 Some(at) => same_text(&self.names[at], count),
                 None => self.key(name, rows, range.clone()),
@@ -175,14 +169,5 @@ impl RowBuilder {
                 }
             }
         }
-    }
-
-    fn series(&self, series: Series) -> Result<ArrayRef> {
-        let values: ArrayRef = match series {
-            Series::Read(values) => Arc::new(Float32Array::from(values)),
-            Series::Computed(values) => Arc::new(Float64Array::from(values)),
-            Series::Absent => Arc::new(Float32Array::from(Vec::<f32>::new())),
-        };
-        series_lists(&self.schema, self.volumes, values)
     }
 }

@@ -3,6 +3,7 @@
 //! A file is read twice: first to learn which vertices have no signal (constant over time, as the medial wall is),
 //! which neither give nor take; then frame by frame, each smoothed on the mesh of its hemisphere.
 
+use crate::number::Number;
 use crate::series_file::SeriesFile;
 use crate::{Error, Result, SeriesFormat, SeriesOptions, Stores, structure};
 use voxelflow_formats::gifti::Surface;
@@ -36,13 +37,13 @@ impl FrameSmoother {
     ///
     /// # Errors
     /// A frame of another length.
-    pub fn smooth(&mut self, frame: &mut [f32], file: &SeriesFile) -> Result<()> {
+    pub fn smooth<T: Number>(&mut self, frame: &mut [T], file: &SeriesFile) -> Result<()> {
         self.values.clear();
-        self.values.extend(frame.iter().map(|value| f64::from(*value)));
+        self.values.extend(frame.iter().map(|value| (*value).into()));
         let smoothed = self.smoother.smooth(&mut self.values, &mut self.scratch);
         smoothed.map_err(|e| Error::Image { path: file.location.clone(), reason: e.to_string() })?;
         for (to, from) in frame.iter_mut().zip(&self.values) {
-            *to = *from as f32;
+            *to = T::nearest(*from);
         }
         Ok(())
     }
@@ -98,10 +99,10 @@ fn mesh_of(file: &SeriesFile, options: &SeriesOptions, stores: &Stores) -> Resul
 /// Which vertices change over time.
 fn varying(file: &SeriesFile, stores: &Stores) -> Result<Vec<bool>> {
     let mut open = file.open(stores)?;
-    let (mut first, mut frame) = (Vec::new(), Vec::new());
-    (open.next)(&mut first)?;
+    let (mut first, mut frame) = (Vec::<f64>::new(), Vec::<f64>::new());
+    open.reader.next(&mut first)?;
     let mut varying = vec![file.points == 1; file.rows];
-    while (open.next)(&mut frame)? {
+    while open.reader.next(&mut frame)? {
         for ((varies, now), before) in varying.iter_mut().zip(&frame).zip(&first) {
             *varies |= now != before;
         }

@@ -1,6 +1,7 @@
 //! Tables of series that lie on no grid of voxels: `CREATE EXTERNAL TABLE … STORED AS GIFTI | CIFTI | MGH | NPY`, and
 //! what BIDS and HCP tables of surfaces and grayordinates come to.
 
+use crate::beside_runs::BesideRuns;
 use crate::image_files::{Wanted, find_files};
 use crate::run_keys::lengths;
 use crate::series_columns::schema;
@@ -42,6 +43,8 @@ pub(crate) struct SeriesSource {
     pub files: Vec<SeriesFile>,
     pub options: SeriesOptions,
     pub schema: SchemaRef,
+    /// Whether series are of 64 bits.
+    pub double: bool,
     pub stores: Stores,
 }
 
@@ -55,8 +58,9 @@ impl SeriesSource {
     ) -> Option<Self> {
         let first = files.first()?;
         let one_length = files.iter().all(|file| file.points == first.points);
-        let schema = schema(first.format, one_length.then_some(first.points), metadata);
-        Some(Self { files, options, schema, stores })
+        let double = files.iter().any(|file| file.double);
+        let schema = schema(first.format, one_length.then_some(first.points), double, metadata);
+        Some(Self { files, options, schema, double, stores })
     }
 
     pub fn format(&self) -> SeriesFormat {
@@ -86,21 +90,34 @@ impl SeriesTable {
         options: &Options,
         stores: &Stores,
     ) -> Result<Self> {
+        let mut files = Vec::new();
+        for location in locations {
+            files.extend(find_series(format, location.as_ref(), stores)?);
+        }
+        let location = locations.iter().map(AsRef::as_ref).collect::<Vec<_>>().join(", ");
+        Self::of_named(format, &location, &files, options, stores)
+    }
+
+    /// Opens files, as [`SeriesTable::try_new`]; `location` is what was written.
+    pub(crate) fn of_named(
+        format: SeriesFormat,
+        location: &str,
+        named: &[String],
+        options: &Options,
+        stores: &Stores,
+    ) -> Result<Self> {
         let mut options = SeriesOptions::parse(format, options)?;
         if let Some(meshes) = &options.mesh {
             let meshes: Vec<String> =
                 meshes.split(',').map(|mesh| whole_path(mesh.trim())).collect::<Result<_>>()?;
             options.mesh = Some(meshes.join(","));
         }
-        let mut files = Vec::new();
-        for location in locations {
-            for file in find_series(format, location.as_ref(), stores)? {
-                files.push(SeriesFile::probe(&file, format, &options, stores)?);
-            }
-        }
-        let location = locations.iter().map(AsRef::as_ref).collect::<Vec<_>>().join(", ");
-        let runs = runs_of(&location, &files, &options)?;
-        Self::of_files(&location, files, options, runs, Vec::new(), stores)
+        let probed = named.iter().map(|file| SeriesFile::probe(file, format, &options, stores));
+        let files: Vec<SeriesFile> = probed.collect::<Result<_>>()?;
+        let beside =
+            BesideRuns { confounds: options.confounds.as_deref(), events: options.events.as_deref() };
+        let runs = beside.of(location, files.iter().map(|f| (&f.keys, f.location.as_str())), stores)?;
+        Self::of_files(location, files, options, runs, Vec::new(), stores)
     }
 
     /// A table of files that were looked at; `history` is what was left out.
@@ -169,25 +186,6 @@ pub(crate) fn find_series(format: SeriesFormat, location: &str, stores: &Stores)
 fn no_meshes(mut files: Vec<&str>) -> Vec<&str> {
     files.retain(|file| !file.contains(".surf.gii"));
     files
-}
-
-/// The runs of files that a table was made of by their names, where `confounds` gives what belongs to them.
-fn runs_of(location: &str, files: &[SeriesFile], options: &SeriesOptions) -> Result<Vec<RunFiles>> {
-    let Some(confounds) = &options.confounds else { return Ok(Vec::new()) };
-    let keys = |file: &SeriesFile| {
-        let [subject, session, task, run, _] = file.keys.values().map(|value| value.map(str::to_owned));
-        [subject, session, task, run]
-    };
-    let Some(first) = files.first() else { return Ok(Vec::new()) };
-    if let Some(other) = files.iter().find(|file| keys(file) != keys(first)) {
-        let reason = format!(
-            "confounds are of one run, but {} and {} are of two: make one table for each run, or one STORED AS BIDS",
-            first.location, other.location
-        );
-        return Err(Error::Location { location: location.into(), reason });
-    }
-    let (keys, image, confounds) = (keys(first), first.location.clone(), Some(whole_path(confounds)?));
-    Ok(vec![RunFiles { keys, image, confounds, ..RunFiles::default() }])
 }
 
 #[async_trait]

@@ -26,7 +26,7 @@ impl Space {
         match &options.target {
             None => return Ok(space),
             Some(Target::Image(location)) => {
-                let reader = stores.open_image(location)?;
+                let reader = stores.open_image(location, options.xform)?;
                 let ImageHeader { shape, affine, xform_code, .. } = reader.header();
                 (space.grid.shape, space.grid.affine, space.grid.xform_code) = (shape, affine, xform_code);
             }

@@ -6,7 +6,7 @@ use datafusion::execution::object_store::ObjectStoreRegistry;
 use datafusion::execution::runtime_env::RuntimeEnv;
 use std::io::{ErrorKind, Read};
 use std::sync::Arc;
-use voxelflow_formats::{NiftiReader, ReadOptions, mgh::MghReader};
+use voxelflow_formats::{NiftiReader, ReadOptions, XformPolicy, mgh::MghReader, not_opened};
 use voxelflow_storage::{Listing, Location, ObjectReader, Place, Stamp, StoreRegistry, read_object, stamp};
 
 /// How stores are reached: as a session says, or, without one, as the environment does.
@@ -34,18 +34,17 @@ impl Stores {
         })
     }
 
-    /// Opens an image: MGH by its name, else NIfTI.
-    pub(crate) fn open_image(&self, location: &str) -> Result<ImageReader> {
+    /// Opens an image: MGH by its name, else NIfTI, of which `xform` says what to believe.
+    pub(crate) fn open_image(&self, location: &str, xform: XformPolicy) -> Result<ImageReader> {
+        let options = ReadOptions { xform };
         if SeriesFormat::Mgh.endings().iter().any(|ending| location.ends_with(ending)) {
             let reader = MghReader::from_reader(self.open(location)?, location)?;
             return Ok(ImageReader::Mgh(Box::new(reader)));
         }
         Ok(ImageReader::Nifti(Box::new(match Place::parse(location)? {
             // Of a plain file it is seen at once whether it is too short.
-            Place::Local(path) => NiftiReader::open(path)?,
-            Place::Remote(_) => {
-                NiftiReader::from_reader(self.open(location)?, location, &ReadOptions::default())?
-            }
+            Place::Local(path) => NiftiReader::open_with(path, &options)?,
+            Place::Remote(_) => NiftiReader::from_reader(self.open(location)?, location, &options)?,
         })))
     }
 
@@ -54,10 +53,7 @@ impl Stores {
         Ok(match Place::parse(location)? {
             Place::Local(path) => {
                 let opened = std::fs::File::open(&path);
-                Box::new(opened.map_err(|source| voxelflow_formats::Error::Open {
-                    path: path.display().to_string(),
-                    source,
-                })?)
+                Box::new(opened.map_err(|source| not_opened(&path, source))?)
             }
             Place::Remote(_) => Box::new(ObjectReader::open(self.object(location)?)?),
         })

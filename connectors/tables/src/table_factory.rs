@@ -1,5 +1,6 @@
 //! `CREATE EXTERNAL TABLE … STORED AS NIFTI | BIDS | HCP | GIFTI | CIFTI | MGH | NPY`.
 
+use crate::image_files::find_images;
 use crate::run_tables::{bids_table, hcp_table};
 use crate::series_table::find_series;
 use crate::{Error, NiftiTable, Result, SeriesFormat, SeriesTable, Stores};
@@ -8,6 +9,7 @@ use datafusion::catalog::{Session, TableProvider, TableProviderFactory};
 use datafusion::error::{DataFusionError, Result as PlanResult};
 use datafusion::logical_expr::CreateExternalTable;
 use std::sync::Arc;
+use voxelflow_formats::XformPolicy;
 use voxelflow_stage::Options;
 
 /// What tables of series are made from. Each is a factory, to be registered under its [`name`](Self::name).
@@ -62,7 +64,7 @@ impl ImageTables {
             Ok(Arc::new(SeriesTable::try_new(format, locations, options, stores)?))
         };
         Ok(match (self, locations) {
-            (Self::Nifti, _) => Arc::new(NiftiTable::try_new(locations, options, stores)?),
+            (Self::Nifti, _) => return nifti(locations, options, stores),
             (Self::Bids, [folder]) => bids_table(folder, options, stores)?,
             (Self::Hcp, [folder]) => hcp_table(folder, options, stores)?,
             (Self::Bids | Self::Hcp, _) => {
@@ -77,13 +79,33 @@ impl ImageTables {
     }
 }
 
+/// NIfTI as vertices where FreeSurfer has stored a surface in it, else as voxels.
+fn nifti(locations: &[String], options: &Options, stores: &Stores) -> Result<Arc<dyn TableProvider>> {
+    let mut files = Vec::new();
+    for location in locations {
+        files.extend(find_images(location, stores)?);
+    }
+    let location = locations.join(", ");
+    let surface = match files.first() {
+        // What is wrong with a header is told where it is read with the options.
+        Some(first) => stores.open_image(first, XformPolicy::Sform).is_ok_and(|image| image.header().surface),
+        None => false,
+    };
+    Ok(match surface {
+        true => Arc::new(SeriesTable::of_named(SeriesFormat::Mgh, &location, &files, options, stores)?),
+        false => Arc::new(NiftiTable::of_named(&location, &files, options, stores)?),
+    })
+}
+
 /// MGH files as voxels where the first is a volume, else as vertices.
 fn mgh(locations: &[String], options: &Options, stores: &Stores) -> Result<Arc<dyn TableProvider>> {
     let mut files = Vec::new();
     for location in locations {
         files.extend(find_series(SeriesFormat::Mgh, location, stores)?);
     }
-    let shape = files.first().map(|first| Ok::<_, Error>(stores.open_image(first)?.header().shape));
+    let shape = files
+        .first()
+        .map(|first| Ok::<_, Error>(stores.open_image(first, XformPolicy::Agree)?.header().shape));
     Ok(match shape.transpose()? {
         None | Some([_, 1, 1]) => {
             Arc::new(SeriesTable::try_new(SeriesFormat::Mgh, locations, options, stores)?)

@@ -6,6 +6,7 @@
 //!   taker             │       │ lot 0 │ lot 1     values in their order of time
 //! ```
 
+use crate::number::Number;
 use crate::{Error, Image, Result, Stores};
 use voxelflow_signal::{VolumePlan, VolumeReport, VolumeScratch};
 
@@ -22,11 +23,12 @@ pub(crate) struct VolumeFlow {
 }
 
 impl VolumeFlow {
-    /// For volumes of `voxels`, of which there are `volumes`, in at most `memory` bytes, or one at a time.
-    pub fn new(plan: &VolumePlan, voxels: usize, volumes: usize, memory: usize) -> Self {
+    /// For volumes of `voxels` of type T, of which there are `volumes`, in at most `memory` bytes, or one at a time.
+    pub fn new<T: Number>(plan: &VolumePlan, voxels: usize, volumes: usize, memory: usize) -> Self {
         // Two lots of volumes as they are read, one of values, and one volume on its way into a lot.
-        let a_volume = 8 * voxels + 8 * plan.values();
-        let bytes = |cores: usize, each: usize| cores * (each * a_volume + plan.scratch_bytes()) + 4 * voxels;
+        let a_volume = 2 * T::BYTES * voxels + 8 * plan.values();
+        let bytes =
+            |cores: usize, each: usize| cores * (each * a_volume + plan.scratch_bytes()) + T::BYTES * voxels;
         let cores = rayon::current_num_threads().clamp(1, volumes.max(1));
         let fits = |cores: &usize| bytes(*cores, VOLUMES_PER_CORE) <= memory;
         match (1..=cores).rev().find(fits) {
@@ -41,7 +43,7 @@ impl VolumeFlow {
     ///
     /// # Errors
     /// Those of the file, of the plan, of `check` and of `take`; the first one ends it.
-    pub fn run(
+    pub fn run<T: Number>(
         self,
         plan: &VolumePlan,
         image: &Image,
@@ -51,7 +53,7 @@ impl VolumeFlow {
     ) -> Result<VolumeReport> {
         let mut reader = image.open(stores)?;
         let mut volume = Vec::new();
-        let mut fill = |lot: &mut Vec<f32>| -> Result<()> {
+        let mut fill = |lot: &mut Vec<T>| -> Result<()> {
             lot.clear();
             for _ in 0..self.volumes {
                 check()?;

@@ -5,6 +5,7 @@
 use crate::{Error, Result};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error as _};
 use serde_json::Value;
+use voxelflow_formats::XformPolicy;
 use voxelflow_signal::{Interpolation, parcels::ParcelStrategy};
 use voxelflow_storage::Place;
 
@@ -31,6 +32,24 @@ pub struct VolumeOptions {
     /// The label that is no parcel; 0 by default.
     #[serde(deserialize_with = "whole")]
     pub background_label: Option<i32>,
+    /// Which transform of a NIfTI header is believed where sform and qform disagree about left and right: `agree`, which
+    /// refuses such images and is the default, `sform` or `qform`.
+    #[serde(with = "xform")]
+    pub xform: XformPolicy,
+}
+
+/// A policy by its name.
+pub(crate) mod xform {
+    use serde::{Deserialize, Deserializer, Serializer, de::Error as _};
+    use voxelflow_formats::XformPolicy;
+
+    pub fn serialize<S: Serializer>(policy: &XformPolicy, s: S) -> Result<S::Ok, S::Error> {
+        s.serialize_str(policy.name())
+    }
+
+    pub fn deserialize<'de, D: Deserializer<'de>>(d: D) -> Result<XformPolicy, D::Error> {
+        String::deserialize(d)?.parse().map_err(D::Error::custom)
+    }
 }
 
 impl VolumeOptions {

@@ -7,48 +7,52 @@
 //!   in memory, a window is a view; in a temporary file, one read for each volume fills a buffer.
 //! ```
 
+use crate::number::Number;
 use crate::{Error, Result};
 use std::fs::File;
 use std::io::{BufWriter, Read, Seek, SeekFrom, Write};
 use std::ops::Range;
 
-/// `[volumes][voxels]` of f32.
-pub(crate) struct VolumeStore {
+/// `[volumes][voxels]` of numbers.
+pub(crate) struct VolumeStore<T> {
     voxels: usize,
     volumes: usize,
-    place: Place,
+    place: Place<T>,
 }
 
-enum Place {
-    Memory(Vec<f32>),
-    Disk(BufWriter<File>),
+enum Place<T> {
+    Memory(Vec<T>),
+    /// And room for the bytes of a volume.
+    Disk(BufWriter<File>, Vec<u8>),
 }
 
 /// Voxels of a range at every time point: voxel `r` of the range at time `t` is `values[t·stride + r]`.
-pub(crate) struct Window<'a> {
-    values: &'a [f32],
+pub(crate) struct Window<'a, T> {
+    values: &'a [T],
     stride: usize,
 }
 
-impl VolumeStore {
-    /// Keeps everything in memory: `4·voxels·capacity` bytes.
+impl<T: Number> VolumeStore<T> {
+    /// Keeps everything in memory: `voxels·capacity` numbers.
     pub fn in_memory(voxels: usize, capacity: usize) -> Self {
         Self { voxels, volumes: 0, place: Place::Memory(Vec::with_capacity(voxels * capacity)) }
     }
 
     /// Keeps everything in `file`, which is empty.
     pub fn on_disk(voxels: usize, file: File) -> Self {
-        Self { voxels, volumes: 0, place: Place::Disk(BufWriter::with_capacity(1 << 20, file)) }
+        Self { voxels, volumes: 0, place: Place::Disk(BufWriter::with_capacity(1 << 20, file), Vec::new()) }
     }
 
     /// Appends a volume: its voxels at `positions`, or all of it.
-    pub fn push(&mut self, volume: &[f32], positions: Option<&[u32]>) -> Result<()> {
+    pub fn push(&mut self, volume: &[T], positions: Option<&[u32]>) -> Result<()> {
         self.volumes += 1;
         match (&mut self.place, positions) {
             (Place::Memory(values), None) => values.extend_from_slice(volume),
             (Place::Memory(values), Some(p)) => values.extend(p.iter().map(|v| volume[*v as usize])),
-            (Place::Disk(file), None) => write(file, volume.iter().copied())?,
-            (Place::Disk(file), Some(p)) => write(file, p.iter().map(|v| volume[*v as usize]))?,
+            (Place::Disk(file, bytes), None) => write(file, bytes, volume.iter().copied())?,
+            (Place::Disk(file, bytes), Some(p)) => {
+                write(file, bytes, p.iter().map(|v| volume[*v as usize]))?;
+            }
         }
         Ok(())
     }
@@ -71,39 +75,39 @@ impl VolumeStore {
     pub fn finish(&mut self) -> Result<()> {
         match &mut self.place {
             Place::Memory(_) => Ok(()),
-            Place::Disk(file) => file.flush().map_err(spill),
+            Place::Disk(file, _) => file.flush().map_err(spill),
         }
     }
 
     /// The voxels in `range` (of those kept); `buffer` is used by a store on disk.
-    pub fn window<'a>(&'a mut self, range: Range<usize>, buffer: &'a mut Vec<f32>) -> Result<Window<'a>> {
+    pub fn window<'a>(&'a mut self, range: Range<usize>, buffer: &'a mut Vec<T>) -> Result<Window<'a, T>> {
         let file = match &mut self.place {
             Place::Memory(values) => {
                 let values = values.get(range.start..).unwrap_or_default();
                 return Ok(Window { values, stride: self.voxels });
             }
-            Place::Disk(file) => file.get_mut(),
+            Place::Disk(file, _) => file.get_mut(),
         };
         buffer.clear();
         buffer.reserve_exact(range.len() * self.volumes);
-        let mut bytes = vec![0_u8; range.len() * 4];
+        let mut bytes = vec![0_u8; range.len() * T::BYTES];
         for t in 0..self.volumes {
-            let offset = (t * self.voxels + range.start) as u64 * 4;
+            let offset = (t * self.voxels + range.start) as u64 * T::BYTES as u64;
             file.seek(SeekFrom::Start(offset)).map_err(spill)?;
             file.read_exact(&mut bytes).map_err(spill)?;
-            buffer.extend(bytes.as_chunks().0.iter().map(|b| f32::from_le_bytes(*b)));
+            T::decode(&bytes, buffer);
         }
         Ok(Window { values: buffer, stride: range.len() })
     }
 }
 
-impl Window<'_> {
+impl<T: Number> Window<'_, T> {
     /// The series of voxels `rows` of the window, `[rows.len(), volumes]` row-major.
-    pub fn series(&self, rows: Range<usize>, volumes: usize) -> Vec<f32> {
+    pub fn series(&self, rows: Range<usize>, volumes: usize) -> Vec<T> {
         // A tile of 16 points of 64 voxels stays in the first cache while it is turned.
         const POINTS: usize = 16;
         const VOXELS: usize = 64;
-        let mut series = vec![0.0; rows.len() * volumes];
+        let mut series = vec![T::default(); rows.len() * volumes];
         for first in (0..rows.len()).step_by(VOXELS) {
             let count = VOXELS.min(rows.len() - first);
             for t0 in (0..volumes).step_by(POINTS) {
@@ -119,8 +123,14 @@ impl Window<'_> {
     }
 }
 
-fn write(file: &mut BufWriter<File>, values: impl Iterator<Item = f32>) -> Result<()> {
-    values.into_iter().try_for_each(|x| file.write_all(&x.to_le_bytes())).map_err(spill)
+fn write<T: Number>(
+    file: &mut BufWriter<File>,
+    bytes: &mut Vec<u8>,
+    values: impl Iterator<Item = T>,
+) -> Result<()> {
+    bytes.clear();
+    T::encode(values, bytes);
+    file.write_all(bytes).map_err(spill)
 }
 
 fn spill(e: std::io::Error) -> Error {
@@ -134,7 +144,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn rows(store: &mut VolumeStore, volumes: usize, window: usize) -> Vec<f32> {
+    fn rows<T: Number>(store: &mut VolumeStore<T>, volumes: usize, window: usize) -> Vec<T> {
         store.finish().unwrap();
         let voxels = store.voxels;
         let mut buffer = Vec::new();
@@ -171,6 +181,20 @@ mod tests {
                 positions.iter().flat_map(|v| (0..volumes).map(move |t| value(t, *v as usize).to_bits())).collect();
             for store in [&mut memory, &mut thinned, &mut disk] {
                 let found: Vec<u32> = rows(store, volumes, window).iter().map(|x| x.to_bits()).collect();
+                prop_assert_eq!(&found, &expected);
+            }
+            let double = |t: usize, v: usize| f64::from_bits(u64::from(value(t, v).to_bits()) << 31 | 5);
+            let mut memory = VolumeStore::in_memory(voxels, volumes);
+            let mut disk = VolumeStore::on_disk(voxels, tempfile::tempfile().unwrap());
+            for t in 0..volumes {
+                let volume: Vec<f64> = (0..voxels).map(|v| double(t, v)).collect();
+                memory.push(&volume, None).unwrap();
+                disk.push(&volume, None).unwrap();
+            }
+            let all = (0..voxels).flat_map(|v| (0..volumes).map(move |t| (t, v)));
+            let expected: Vec<u64> = all.map(|(t, v)| double(t, v).to_bits()).collect();
+            for store in [&mut memory, &mut disk] {
+                let found: Vec<u64> = rows(store, volumes, window).iter().map(|x| x.to_bits()).collect();
                 prop_assert_eq!(&found, &expected);
             }
         }

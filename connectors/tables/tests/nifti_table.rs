@@ -3,14 +3,14 @@
 
 use datafusion::arrow::array::{AsArray, RecordBatch};
 use datafusion::arrow::compute::concat_batches;
-use datafusion::arrow::datatypes::{Float32Type, UInt16Type, UInt32Type};
+use datafusion::arrow::datatypes::{DataType, Float32Type, Float64Type, UInt16Type, UInt32Type};
 use datafusion::physical_plan::collect;
 use datafusion::prelude::{ParquetReadOptions, SessionConfig, SessionContext};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use voxelflow_dataset::{Ledger, LedgerEntry};
 use voxelflow_formats::{NiftiReader, NiftiSpec, NiftiWriter};
-use voxelflow_stage::{GRID_METADATA_KEY, Grid, RunLengths};
+use voxelflow_stage::{EventFiles, GRID_METADATA_KEY, Grid, RunFiles, RunLengths};
 use voxelflow_tables::{
     Error, ExportOptions, ImageTables, NiftiTable, Stores, check_export, export_maps, mean_image,
 };
@@ -234,9 +234,19 @@ async fn faults_name_the_files() {
     assert!(
         text.contains("shifted_mask.nii")
             && text.contains("sub-01")
-            && text.contains("(1.000, 0.000, 0.000) mm"),
+            && text.contains("(1.0000, 0.0000, 0.0000) mm"),
         "{text}"
     );
+
+    // As far off as numpy.allclose lets it be, and further.
+    for (shift, fits) in [(3e-4, true), (2e-3, false)] {
+        let near = folder.path().join("near_mask.nii");
+        write(&near, 1, shift, |_, _| 1.0);
+        let made = create(&session(), &bold, &format!("mask '{}'", near.display())).await;
+        assert_eq!(made.is_ok(), fits, "{shift} mm: {made:?}");
+        let says = made.err().map(|e| e.to_string()).unwrap_or_default();
+        assert!(fits || says.contains("0.0020, 0.0000, 0.0000"), "{says}");
+    }
 
     let empty = folder.path().join("empty_mask.nii");
     write(&empty, 1, 0.0, |_, _| 0.0);
@@ -384,16 +394,201 @@ async fn an_export_read_back_is_the_source() {
     );
     assert_eq!(header.t_r().unwrap(), source.t_r().unwrap());
     let (header, values) = NiftiReader::open(&files[2]).unwrap().read_all().unwrap();
-    assert_eq!((header.volumes, values[4], values[5], values[59]), (1, 4.0, 0.0, 59.0));
+    assert_eq!((header.volumes, values[4], values[59]), (1, 4.0, 59.0));
+    assert!(values[5].is_nan(), "a null cell is no value: {}", values[5]);
     let text = std::fs::read_to_string(folder.path().join("maps/dataset_description.json")).unwrap();
     assert!(text.contains("derivative") && text.contains("voxelflow"));
 
     let frame = ctx.sql("SELECT voxel, series FROM bold").await.unwrap();
     let again = folder.path().join("again.nii");
     let plan = check_export(frame.schema().as_arrow(), again.to_str().unwrap()).unwrap();
-    let tight = ExportOptions { missing: f32::NAN, memory_limit: 100 };
+    let tight = ExportOptions { memory_limit: 100, ..ExportOptions::default() };
     let file = export_maps(&plan, frame.execute_stream().await.unwrap(), &tight).await.unwrap().remove(0);
     assert_eq!(bits(&NiftiReader::open(file).unwrap().read_all().unwrap().1), bits(&expected));
+}
+
+/// As SPM writes runs: a file for each volume.
+#[tokio::test(flavor = "multi_thread")]
+async fn images_of_one_volume_are_the_volumes_of_a_run() {
+    let folder = tempfile::tempdir().unwrap();
+    for t in 0..12 {
+        write(&folder.path().join(format!("f_{}.nii", t + 1)), 1, 0.0, move |v, _| value(v, t));
+    }
+    let (events, confounds) = (folder.path().join("e.tsv"), folder.path().join("rp_f.txt"));
+    std::fs::write(&events, "onset\tduration\n1\t1\n").unwrap();
+    std::fs::write(&confounds, "1 2 3 4 5 6\n".repeat(12)).unwrap();
+    let ctx = session();
+    let options = format!(
+        "mask 'none', one_run 'true', t_r 2, subject '07', confounds '{}', events '{}'",
+        confounds.display(),
+        events.display()
+    );
+    create(&ctx, folder.path(), &options).await.unwrap();
+    let rows = query(&ctx, "SELECT * FROM bold").await;
+    assert_eq!(rows.num_rows(), 60);
+    let expected: Vec<f32> = (0..60).flat_map(|v| (0..12).map(move |t| value(v, t))).collect();
+    assert_eq!(bits(&series(&rows)), bits(&expected), "f_2 comes before f_10");
+    let schema = rows.schema();
+    assert_eq!(Grid::of(&schema).unwrap().t_r, Some(2.0));
+    let runs = RunFiles::of(&schema).unwrap();
+    assert_eq!((runs.len(), runs[0].label().as_str()), (1, "sub-07"));
+    assert_eq!(runs[0].confounds.as_deref(), confounds.to_str());
+    assert_eq!(runs[0].events, Some(EventFiles::Table(events.display().to_string())));
+    // The same by a mask that is found, a node that is sent, and a changed volume.
+    let table = ctx.table_provider("bold").await.unwrap();
+    let before = table.downcast_ref::<NiftiTable>().unwrap().identity();
+    write(&folder.path().join("f_9.nii"), 1, 0.0, |_, _| 1.0);
+    let e = failure(folder.path(), "mask 'none', one_run 'perhaps'").await;
+    assert!(e.contains("true or false"), "{e}");
+    create(&ctx, folder.path(), &options).await.unwrap();
+    let table = ctx.table_provider("bold").await.unwrap();
+    assert_ne!(table.downcast_ref::<NiftiTable>().unwrap().identity(), before);
+    write(&folder.path().join("f_5.nii"), 2, 0.0, value);
+    let e = failure(folder.path(), "mask 'none', one_run 'true'").await;
+    assert!(e.contains("f_5.nii: it has 2 volumes"), "{e}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn images_whose_transforms_disagree_are_read_by_the_one_that_is_chosen() {
+    let (folder, bold, _) = folder();
+    let mirrored = folder.path().join("mirrored.nii");
+    write(&mirrored, VOLUMES, 0.0, value);
+    let mut bytes = std::fs::read(&mirrored).unwrap();
+    // A qform whose first axis runs to the right, where the sform's runs to the left; pixdim is there.
+    bytes[252..254].copy_from_slice(&1_i16.to_le_bytes());
+    std::fs::write(&mirrored, bytes).unwrap();
+    let e = failure(&mirrored, "mask 'none'").await;
+    assert!(e.contains("OPTIONS (xform 'sform') or (xform 'qform')"), "{e}");
+    for (xform, step) in [("sform", -2.0), ("qform", 2.0)] {
+        let ctx = session();
+        create(&ctx, &mirrored, &format!("mask 'none', xform '{xform}'")).await.unwrap();
+        let rows = query(&ctx, "SELECT * FROM bold").await;
+        assert_eq!(Grid::of(&rows.schema()).unwrap().affine[0][0], step);
+        assert_eq!(rows.num_rows(), 60);
+        // Masks are believed in the same way.
+        let mask = folder.path().join("mirrored_mask.nii");
+        write(&mask, 1, 0.0, |v, _| f32::from(v % 3 == 0));
+        let mut bytes = std::fs::read(&mask).unwrap();
+        bytes[252..254].copy_from_slice(&1_i16.to_le_bytes());
+        std::fs::write(&mask, bytes).unwrap();
+        create(&ctx, &mirrored, &format!("mask '{}', xform '{xform}'", mask.display())).await.unwrap();
+        assert_eq!(query(&ctx, "SELECT series FROM bold").await.num_rows(), 20);
+    }
+    assert!(failure(&bold, "xform 'both'").await.contains("use agree, sform or qform"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn parcels_that_the_mask_removes_whole_are_in_the_ledger() {
+    let (folder, bold, mask) = folder();
+    let (atlas, names) = (folder.path().join("atlas.nii"), folder.path().join("names.tsv"));
+    write(&atlas, 1, 0.0, |v, _| (v % 4) as f32 * 3.0);
+    let beside = folder.path().join("few.nii");
+    // Of every third voxel those that hold the label 3.
+    write(&beside, 1, 0.0, |v, _| f32::from(v % 3 == 0 && v % 4 == 1));
+    std::fs::write(&names, "index\tname\n3\tleft\n6\tmiddle\n9\tright\n").unwrap();
+    let ctx = session();
+    let options = |mask: &Path| {
+        format!("atlas '{}', atlas_labels '{}', mask '{}'", atlas.display(), names.display(), mask.display())
+    };
+    create(&ctx, &bold, &options(&beside)).await.unwrap();
+    let table = ctx.table_provider("bold").await.unwrap();
+    let ledger = table.downcast_ref::<NiftiTable>().unwrap().ledger();
+    let dropped: Vec<String> = told(ledger).into_iter().filter(|entry| entry.contains("dropped")).collect();
+    assert_eq!(dropped.len(), 1, "{dropped:?}");
+    assert!(dropped[0].contains("no voxel of the parcel lies in the mask"), "{dropped:?}");
+    assert!(dropped[0].contains("6 (middle)") && dropped[0].contains("9 (right)"), "{dropped:?}");
+    assert_eq!(query(&ctx, "SELECT parcel FROM bold").await.num_rows(), 1);
+    // A mask that leaves something of each.
+    create(&ctx, &bold, &options(&mask)).await.unwrap();
+    let table = ctx.table_provider("bold").await.unwrap();
+    let ledger = table.downcast_ref::<NiftiTable>().unwrap().ledger();
+    assert!(!told(ledger).iter().any(|entry| entry.contains("dropped")));
+}
+
+/// An image costs no more room than before unless its numbers need it.
+#[tokio::test(flavor = "multi_thread")]
+async fn series_are_of_64_bits_only_where_single_precision_loses_numbers() {
+    let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/precision");
+    for (file, double) in [
+        ("ordinary.nii", false),
+        ("float64.nii", true),
+        ("int16.nii", true),
+        ("int32.nii", true),
+        ("float32.nii", true),
+    ] {
+        let ctx = session();
+        // On disk as in memory.
+        for limit in ["512MB", "1"] {
+            create(&ctx, &fixtures.join(file), &format!("mask 'none', memory_limit '{limit}'"))
+                .await
+                .unwrap();
+            let rows = query(&ctx, "SELECT series FROM bold").await;
+            let list = rows.column(0).as_fixed_size_list();
+            assert_eq!(list.value_type() == DataType::Float64, double, "{file}");
+            if file == "float64.nii" {
+                let first = list.value(0).as_primitive::<Float64Type>().value(0);
+                let bytes = std::fs::read(fixtures.join(file)).unwrap();
+                assert_eq!(first.to_le_bytes(), bytes[352..360], "as it is stored");
+            }
+        }
+    }
+}
+
+/// As nilearn's `NiftiMasker.inverse_transform` of p and a fill of NaN: 0 outside would be the most significant value.
+#[tokio::test(flavor = "multi_thread")]
+async fn voxels_without_a_value_are_nan_or_what_fill_says() {
+    let (folder, bold, _) = folder();
+    let ctx = session();
+    create(&ctx, &bold, "mask 'none'").await.unwrap();
+    let sql = "SELECT voxel, CASE voxel WHEN 5 THEN NULL WHEN 6 THEN 'NaN'::FLOAT ELSE voxel / 60.0 END AS p, \
+               CASE WHEN voxel = 5 THEN NULL ELSE arrow_cast(voxel, 'Int16') END AS label, \
+               CASE WHEN voxel = 5 THEN NULL ELSE series END AS series FROM bold WHERE voxel < 50";
+    for fill in [f32::NAN, 0.0, -1.0] {
+        let frame = ctx.sql(sql).await.unwrap();
+        let target = folder.path().join("filled/{column}.nii");
+        let plan = check_export(frame.schema().as_arrow(), target.to_str().unwrap()).unwrap();
+        let options = ExportOptions { fill, ..ExportOptions::default() };
+        let files = export_maps(&plan, frame.execute_stream().await.unwrap(), &options).await.unwrap();
+        for (file, valueless) in files.iter().zip([&[5, 6, 50, 59][..], &[5, 50, 59], &[5, 50, 59]]) {
+            let (header, values) = NiftiReader::open(file).unwrap().read_all().unwrap();
+            for volume in values.chunks(60) {
+                for voxel in valueless {
+                    assert_eq!(volume[*voxel].to_bits(), fill.to_bits(), "{file:?}, voxel {voxel}");
+                }
+                assert!(volume[7].is_finite(), "{file:?}");
+            }
+            assert_eq!(header.data_type, voxelflow_formats::DataType::F32, "an integer has no NaN");
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_map_of_nothing_but_nulls_is_refused_before_a_file_is_begun() {
+    let (folder, bold, _) = folder();
+    let ctx = session();
+    create(&ctx, &bold, "mask 'none'").await.unwrap();
+    let nulls = "CASE WHEN voxel < 0 THEN 0.5 END";
+    for (sql, target, says) in [
+        (
+            format!("SELECT voxel, series[1] AS a, {nulls} AS score FROM bold"),
+            "{column}.nii",
+            "`score` has no value: all 60 rows",
+        ),
+        (
+            format!("SELECT voxel, {nulls} AS q, 'NaN'::FLOAT AS p FROM bold"),
+            "{column}.nii",
+            "`q`, `p` have no value",
+        ),
+        (
+            format!("SELECT voxel, subject, {nulls} AS q FROM bold"),
+            "{subject}.nii",
+            "`q` of subject 01 has no value",
+        ),
+    ] {
+        let e = export(&ctx, &sql, &folder.path().join("none").join(target)).await.unwrap_err();
+        assert!(e.is_input() && e.to_string().contains(says), "{e}");
+        assert!(!folder.path().join("none").exists(), "{sql} left something");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -9,6 +9,7 @@ use datafusion::prelude::{SessionConfig, SessionContext};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use voxelflow_formats::{NiftiSpec, NiftiWriter};
+use voxelflow_signal::{ConfoundSettings, select_confounds};
 use voxelflow_stage::{EventFiles, Grid, RunEvent, RunFiles};
 use voxelflow_storage::{Listing, StoreRegistry, publish_object};
 use voxelflow_tables::{Error, ImageTables, NiftiTable, Stores, read_confounds, read_events};
@@ -105,6 +106,66 @@ async fn check_rows(found: &RecordBatch, root: &Path) {
     assert_eq!(first, found.num_rows());
 }
 
+/// As DataLad leaves them until they are fetched.
+#[tokio::test(flavor = "multi_thread")]
+async fn runs_whose_files_are_elsewhere_are_skipped_where_that_is_asked() {
+    let object = "../../.git/annex/objects/Xz/0w/MD5E-s123--0.nii.gz/MD5E-s123--0.nii.gz";
+    for (file, pointer, says) in [
+        (
+            "space-T1w_desc-preproc_bold.nii.gz",
+            None,
+            "MD5E-s123--0.nii.gz, which is not there: get it with `datalad get`",
+        ),
+        (
+            "space-T1w_desc-preproc_bold.nii.gz",
+            Some("/annex/objects/MD5E-s123--0.nii.gz\n"),
+            "pointer that a data manager left",
+        ),
+        (
+            "space-T1w_desc-brain_mask.nii.gz",
+            Some("version https://git-lfs.github.com/spec/v1\n"),
+            "`git lfs pull`",
+        ),
+        ("space-T1w_desc-brain_mask.nii.gz", None, "datalad get"),
+        (
+            "space-T1w_desc-preproc_bold.nii.gz",
+            Some("damaged, and long enough to be looked at"),
+            "gzip begins with 1f 8b",
+        ),
+    ] {
+        let (_folder, root) = derivatives();
+        let path = root.join(format!("{}_{file}", stem(2)));
+        std::fs::remove_file(&path).unwrap();
+        match pointer {
+            Some(text) => std::fs::write(&path, text).unwrap(),
+            None => std::os::unix::fs::symlink(object, &path).unwrap(),
+        }
+        let text = refusal("BIDS", &root, "").await;
+        assert!(text.contains(says) && text.contains("sub-2"), "{text}");
+        let ctx = session();
+        create(&ctx, "BIDS", root.to_str().unwrap(), "OPTIONS (incomplete 'skip')").await.unwrap();
+        let found = rows(&ctx).await;
+        assert_eq!(found.num_rows(), 30, "those of the first subject");
+        let history = Grid::of(&found.schema()).unwrap().history.join("\n");
+        assert!(
+            history.contains("left out") && history.contains("sub-2") && history.contains(says),
+            "{history}"
+        );
+        let table = ctx.table_provider("bold").await.unwrap();
+        let ledger = table.downcast_ref::<NiftiTable>().unwrap().ledger();
+        let dropped: Vec<_> = ledger.iter().filter(|entry| entry.what().name() == "dropped").collect();
+        assert_eq!((dropped.len(), dropped[0].run()[0].as_deref()), (1, Some("2")));
+    }
+    // Where nothing is left, it is said why.
+    let (_folder, root) = derivatives();
+    for subject in [1, 2] {
+        std::fs::write(root.join(format!("{}_space-T1w_desc-preproc_bold.nii.gz", stem(subject))), "x")
+            .unwrap();
+    }
+    let text = refusal("BIDS", &root, "OPTIONS (incomplete 'skip')").await;
+    assert!(text.contains("sub-1") && text.contains("sub-2"), "{text}");
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn every_run_is_read_with_its_own_mask() {
     let (_folder, root) = derivatives();
@@ -171,7 +232,10 @@ async fn runs_that_cannot_be_used_are_refused_or_skipped_with_a_word() {
 
     write(&mask, 1, 1.0, |_, _| 1.0);
     let text = refusal("BIDS", &root, "").await;
-    assert!(text.contains("does not lie on the grid") && text.contains("(1.000, 0.000, 0.000) mm"), "{text}");
+    assert!(
+        text.contains("does not lie on the grid") && text.contains("(1.0000, 0.0000, 0.0000) mm"),
+        "{text}"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -259,6 +323,31 @@ fn confounds_come_with_the_components_that_are_retained() {
         (components[0].name.as_str(), components[0].mask.as_deref()),
         ("a_comp_cor_00", Some("combined"))
     );
+
+    // What no strategy takes is not judged: text, infinity, empty cells, truth values, a broken sidecar.
+    let odd = "trans_x\tnotes\tdvars\tgap\tkept\n1\teyes open\tinf\t\tTrue\n2\tx\t1\t3\tFalse\n";
+    let untidy = RunFiles {
+        confounds: Some(file("odd.tsv", odd)),
+        confounds_sidecars: vec![file("odd.json", "{\"a\": ")],
+        ..RunFiles::default()
+    };
+    let (table, components) = read_confounds(&untidy, &Stores::default()).unwrap();
+    assert_eq!((table.volumes(), table.names().count(), components.len()), (2, 5, 0));
+    let choose = |names: &[&str]| {
+        let settings = ConfoundSettings::of_columns(names.iter().map(|name| (*name).to_owned()).collect());
+        select_confounds(&table, &components, &settings).map(|chosen| chosen.columns)
+    };
+    assert_eq!(choose(&["trans_x"]).unwrap(), [[-0.5, 0.5]]);
+    // An empty cell of the first volume is filled as `n/a` is, which pandas reads alike.
+    assert_eq!(choose(&["gap"]).unwrap(), [[0.0, 0.0]]);
+    for (name, says) in [
+        ("notes", "odd.tsv: line 2, column notes: 'eyes open' is not a number"),
+        ("dvars", "'inf' is not finite"),
+        ("kept", "'True' is not a number"),
+    ] {
+        let e = choose(&[name]).unwrap_err().to_string();
+        assert!(e.contains(says) && e.contains("leave the column out"), "{e}");
+    }
 
     let movement = RunFiles {
         confounds: Some(file(

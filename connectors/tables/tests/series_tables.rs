@@ -3,8 +3,8 @@
 #![allow(clippy::unwrap_used)]
 
 use datafusion::arrow::array::{AsArray, RecordBatch};
-use datafusion::arrow::compute::concat_batches;
-use datafusion::arrow::datatypes::{Float32Type, Int64Type, UInt16Type, UInt32Type};
+use datafusion::arrow::compute::{cast, concat_batches};
+use datafusion::arrow::datatypes::{DataType, Float32Type, Float64Type, Int64Type, UInt16Type, UInt32Type};
 use datafusion::execution::TaskContext;
 use datafusion::physical_plan::{ExecutionPlan, collect_partitioned};
 use datafusion::prelude::{SessionConfig, SessionContext};
@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use voxelflow_formats::gifti::{GiftiWriter, Intent, Surface};
 use voxelflow_signal::{SurfaceScratch, SurfaceSmoother};
-use voxelflow_stage::{Grid, RunFiles, SeriesOrigin, Structure};
+use voxelflow_stage::{EventFiles, Grid, RunFiles, SeriesOrigin, Structure};
 use voxelflow_storage::{StoreRegistry, publish_object};
 use voxelflow_tables::{Error, ImageTables, SeriesExec, Stores};
 
@@ -73,7 +73,8 @@ fn numbers(batch: &RecordBatch, column: &str) -> Vec<Option<u32>> {
 /// `[rows][points]`
 fn series(batch: &RecordBatch) -> Vec<Vec<f32>> {
     let list = batch.column_by_name("series").unwrap().as_fixed_size_list();
-    list.iter().map(|row| row.unwrap().as_primitive::<Float32Type>().values().to_vec()).collect()
+    let row = |row| cast(&row, &DataType::Float32).unwrap().as_primitive::<Float32Type>().values().to_vec();
+    list.iter().map(|values| row(values.unwrap())).collect()
 }
 
 /// `[points][rows]` of the reference, as `[rows][points]`.
@@ -118,6 +119,44 @@ async fn every_encoding_of_gifti_gives_the_values_of_nibabel() {
         let vertices: Vec<Option<u32>> = (0..found.num_rows() as u32).map(Some).collect();
         assert_eq!(numbers(&found, "vertex"), vertices);
         assert!(text(&found, "structure").iter().all(|s| s.as_deref() == Some("CORTEX_LEFT")));
+    }
+}
+
+fn layouts(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/layouts").join(name)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn one_array_of_vertices_and_time_points_is_read_as_nilearn_writes_it() {
+    let expected: Value = serde_json::from_slice(&std::fs::read(layouts("expected.json")).unwrap()).unwrap();
+    for (side, vertices) in [("L", 5), ("R", 4)] {
+        let name = format!("nilearn_hemi-{side}.gii");
+        let found = rows("GIFTI", &layouts(&name), "OPTIONS (t_r 2)").await;
+        let theirs: Vec<Vec<f32>> = serde_json::from_value(expected[&name].clone()).unwrap();
+        assert_eq!((series(&found), found.num_rows()), (theirs, vertices), "{name}");
+    }
+}
+
+/// More vertices than `dim` of NIfTI-1 can count: -1 with the number in `glmin`, or factors of that of fsaverage7.
+#[tokio::test(flavor = "multi_thread")]
+async fn surfaces_that_freesurfer_keeps_in_nifti_are_vertices() {
+    let expected: Value = serde_json::from_slice(&std::fs::read(layouts("expected.json")).unwrap()).unwrap();
+    for (name, side, stored) in [
+        ("lh.many.nii.gz", "CORTEX_LEFT", [4, -1, 1, 1]),
+        ("rh.fsaverage7.nii.gz", "CORTEX_RIGHT", [4, 27307, 1, 6]),
+    ] {
+        assert_eq!(expected[name]["stored"], serde_json::json!(stored), "the fixture is what it is for");
+        for kind in ["MGH", "NIFTI"] {
+            let found = rows(kind, &layouts(name), "").await;
+            assert_eq!(
+                Some(found.num_rows() as u64),
+                expected[name]["shape"][0].as_u64(),
+                "{name} as {kind}"
+            );
+            let last: Vec<f32> = serde_json::from_value(expected[name]["last"].clone()).unwrap();
+            assert_eq!(series(&found).last(), Some(&last));
+            assert_eq!(text(&found, "structure")[0].as_deref(), Some(side));
+        }
     }
 }
 
@@ -198,8 +237,18 @@ async fn grayordinates_know_their_structures_vertices_and_voxels() {
 async fn arrays_of_numpy_are_rows_in_either_order() {
     for (name, columns) in [("f4_le.npy", 4), ("f8_be.npy", 4), ("i2_le.npy", 4), ("line.npy", 1)] {
         let bits: Vec<u64> = serde_json::from_value(reference()["npy"][name]["bits"].clone()).unwrap();
-        let values: Vec<f32> = bits.into_iter().map(|bits| f64::from_bits(bits) as f32).collect();
+        let exact: Vec<f64> = bits.into_iter().map(f64::from_bits).collect();
+        let values: Vec<f32> = exact.iter().map(|x| *x as f32).collect();
         let found = rows("NPY", &fixtures().join("npy").join(name), "OPTIONS (t_r 2, subject 7)").await;
+        let list = found.column_by_name("series").unwrap().as_fixed_size_list().values();
+        if let Some(doubles) = list.as_primitive_opt::<Float64Type>() {
+            assert_eq!(doubles.values()[..], exact, "{name}");
+        }
+        assert_eq!(
+            list.data_type() == &DataType::Float64,
+            matches!(name, "f8_be.npy" | "line.npy"),
+            "{name}"
+        );
         assert_eq!(series(&found).concat(), values, "{name}");
         assert_eq!(found.num_rows() * columns, values.len(), "{name}");
         assert_eq!(numbers(&found, "row").last().unwrap(), &Some(found.num_rows() as u32 - 1));
@@ -306,7 +355,28 @@ async fn confounds_are_those_of_the_one_run() {
     assert_eq!(runs[0].confounds.as_deref(), confounds.to_str());
     std::fs::copy(folder.path().join(LEFT), folder.path().join(OTHER)).unwrap();
     let text = refusal("GIFTI", folder.path(), &options).await;
-    assert!(text.contains("confounds are of one run") && text.contains("STORED AS BIDS"), "{text}");
+    assert!(text.contains("confounds names 1 files") && text.contains("there are 2 runs"), "{text}");
+    // One for each, in the order of the files, and events beside them.
+    let others = folder.path().join("others.tsv");
+    std::fs::write(others.with_extension("json"), "{}").unwrap();
+    let evs = folder.path().join("EVs");
+    std::fs::create_dir(&evs).unwrap();
+    std::fs::write(evs.join("lh.txt"), "1 2 1\n").unwrap();
+    std::fs::write(evs.join("rh.txt"), "").unwrap();
+    let options = format!(
+        "OPTIONS (confounds '{}, {}', events '{}, {}')",
+        confounds.display(),
+        others.display(),
+        evs.display(),
+        folder.path().join("events.tsv").display()
+    );
+    let found = rows("GIFTI", folder.path(), &options).await;
+    let runs = RunFiles::of(&found.schema()).unwrap();
+    assert_eq!(runs[1].confounds.as_deref(), others.to_str());
+    assert_eq!(runs[1].confounds_sidecars, [others.with_extension("json").display().to_string()]);
+    let Some(EventFiles::ThreeColumns(files)) = &runs[0].events else { panic!("{runs:?}") };
+    assert_eq!(files.iter().map(|(name, _)| name.as_str()).collect::<Vec<_>>(), ["lh", "rh"]);
+    assert!(matches!(&runs[1].events, Some(EventFiles::Table(path)) if path.ends_with("events.tsv")));
 }
 
 #[tokio::test(flavor = "multi_thread")]

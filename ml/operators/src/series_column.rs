@@ -96,7 +96,11 @@ pub(crate) fn series_length(data_type: &DataType) -> Option<usize> {
 
 /// `FixedSizeList<Float32, length>` as every series column is typed.
 pub(crate) fn series_type(length: usize) -> DataType {
-    let item = Arc::new(Field::new_list_field(DataType::Float32, true));
+    lists_of(length, &DataType::Float32)
+}
+
+fn lists_of(length: usize, number: &DataType) -> DataType {
+    let item = Arc::new(Field::new_list_field(number.clone(), true));
     DataType::FixedSizeList(item, i32::try_from(length).unwrap_or(i32::MAX))
 }
 
@@ -109,7 +113,19 @@ fn is_list(data_type: &DataType) -> bool {
 /// # Errors
 /// Lists of another length or of something else than numbers.
 pub(crate) fn series_of(array: &ArrayRef, length: usize) -> Result<FixedSizeListArray, ArrowError> {
-    let wanted = series_type(length);
+    series_as(array, length, &DataType::Float32)
+}
+
+/// `array` as lists of `length` numbers of type `number`.
+///
+/// # Errors
+/// As [`series_of`].
+pub(crate) fn series_as(
+    array: &ArrayRef,
+    length: usize,
+    number: &DataType,
+) -> Result<FixedSizeListArray, ArrowError> {
+    let wanted = lists_of(length, number);
     let lists = if array.data_type() == &wanted { Arc::clone(array) } else { cast(array, &wanted)? };
     Ok(lists.as_fixed_size_list().clone())
 }

@@ -9,7 +9,11 @@ use rayon::prelude::*;
 ///
 /// # Errors
 /// Different sizes, or a length that is no multiple of `time_points`.
-pub fn pearson_r(a: &[f32], b: &[f32], time_points: usize) -> Result<Vec<f32>> {
+pub fn pearson_r<T: Copy + Into<f64> + PartialEq + Sync>(
+    a: &[T],
+    b: &[T],
+    time_points: usize,
+) -> Result<Vec<f32>> {
     if time_points == 0 || !a.len().is_multiple_of(time_points) {
         let expected = format!("whole series of {time_points} time points");
         return Err(Error::Shape { what: "first series", found: a.len(), expected });
@@ -21,17 +25,17 @@ pub fn pearson_r(a: &[f32], b: &[f32], time_points: usize) -> Result<Vec<f32>> {
     Ok(rows.with_min_len(256).map(|(a, b)| row(a, b)).collect())
 }
 
-fn row(a: &[f32], b: &[f32]) -> f32 {
-    let mean = |x: &[f32]| x.iter().map(|v| f64::from(*v)).sum::<f64>() / x.len() as f64;
+fn row<T: Copy + Into<f64> + PartialEq>(a: &[T], b: &[T]) -> f32 {
+    let mean = |x: &[T]| x.iter().map(|v| (*v).into()).sum::<f64>() / x.len() as f64;
     let (mean_a, mean_b) = (mean(a), mean(b));
     let (mut ab, mut aa, mut bb) = (0.0, 0.0, 0.0);
     for (x, y) in a.iter().zip(b) {
-        let (x, y) = (f64::from(*x) - mean_a, f64::from(*y) - mean_b);
+        let (x, y) = ((*x).into() - mean_a, (*y).into() - mean_b);
         ab += x * y;
         aa += x * x;
         bb += y * y;
     }
-    let constant = |x: &[f32]| x.iter().all(|v| *v == x[0]);
+    let constant = |x: &[T]| x.iter().all(|v| *v == x[0]);
     if constant(a) || constant(b) {
         return f32::NAN;
     }

@@ -45,12 +45,12 @@ impl MeanVolume {
     ///
     /// # Errors
     /// A volume of another size.
-    pub fn add(&mut self, volume: &[f32]) -> Result<()> {
+    pub fn add<T: Copy + Into<f64>>(&mut self, volume: &[T]) -> Result<()> {
         if volume.len() != self.sum.len() {
             let expected = self.sum.len().to_string();
             return Err(Error::Shape { what: "volume", found: volume.len(), expected });
         }
-        self.sum.iter_mut().zip(volume).for_each(|(sum, x)| *sum += f64::from(*x));
+        self.sum.iter_mut().zip(volume).for_each(|(sum, x)| *sum += (*x).into());
         self.volumes += 1;
         Ok(())
     }
@@ -78,9 +78,7 @@ pub fn compute_epi_mask(mean: &[f64], shape: [usize; 3], settings: &EpiMask) -> 
     let bright = Volume::try_new(shape, image.iter().map(|x| *x >= threshold).collect())?;
     let mask = open(bright, settings);
     if mask.count() == 0 {
-        let reason = "nothing is left after the opening; is the image detrended, or very small? \
-                      Give a mask, or raise lower_cutoff"
-            .to_owned();
+        let reason = "nothing is left after the opening; is the image detrended, or very small?".to_owned();
         return Err(Error::EmptyMask { shape, reason });
     }
     Ok(mask)
@@ -104,7 +102,7 @@ fn threshold(image: &[f64], shape: [usize; 3], settings: &EpiMask) -> Result<f64
     widest.map(|(_, middle)| middle).ok_or_else(|| Error::EmptyMask {
         shape,
         reason: format!(
-            "no intensities between lower_cutoff {} and upper_cutoff {}",
+            "no intensities between the quantiles {} and {}",
             settings.lower_cutoff, settings.upper_cutoff
         ),
     })

@@ -99,7 +99,11 @@ impl Resampler {
     ///
     /// # Errors
     /// Volumes of other sizes.
-    pub fn resample(&self, volume: &[f32], resampled: &mut [f64]) -> Result<ResampleReport> {
+    pub fn resample<T: Copy + Into<f64>>(
+        &self,
+        volume: &[T],
+        resampled: &mut [f64],
+    ) -> Result<ResampleReport> {
         for (what, found, grid) in
             [("volume", volume.len(), &self.source), ("resampled volume", resampled.len(), &self.target)]
         {
@@ -107,13 +111,13 @@ impl Resampler {
                 return Err(Error::Shape { what, found, expected: grid.voxels().to_string() });
             }
         }
+        let mut data: Vec<f64> = volume.iter().map(|x| (*x).into()).collect();
         let finite: Option<Vec<bool>> =
-            volume.iter().any(|x| !x.is_finite()).then(|| volume.iter().map(|x| x.is_finite()).collect());
-        let mut data: Vec<f64> = volume.iter().map(|x| f64::from(*x)).collect();
+            data.iter().any(|x| !x.is_finite()).then(|| data.iter().map(|x| x.is_finite()).collect());
+        let (low, high) = self.range(&data);
         if let Some(finite) = &finite {
             bridge(&mut data, finite, self.source.shape);
         }
-        let (low, high) = self.range(volume);
         if self.interpolation == Interpolation::Continuous {
             bspline::coefficients(&mut data, self.source.shape);
         }
@@ -198,14 +202,13 @@ impl Resampler {
     }
 
     /// Bounds of the result.
-    fn range(&self, volume: &[f32]) -> (f64, f64) {
+    fn range(&self, volume: &[f64]) -> (f64, f64) {
         match self.clip {
             Clip::Off => (f64::NEG_INFINITY, f64::INFINITY),
             Clip::Range(low, high) => (low, high),
             Clip::OwnRange => volume
                 .iter()
                 .filter(|x| x.is_finite())
-                .map(|x| f64::from(*x))
                 .fold((0.0, 0.0), |(low, high), x| (x.min(low), x.max(high))),
         }
     }

@@ -133,9 +133,9 @@ impl VolumePlan {
     ///
     /// # Errors
     /// Slices of other sizes.
-    pub fn apply(
+    pub fn apply<T: Copy + Into<f64>>(
         &self,
-        volume: &[f32],
+        volume: &[T],
         values: &mut [f64],
         scratch: &mut VolumeScratch,
     ) -> Result<VolumeReport> {
@@ -148,7 +148,7 @@ impl VolumePlan {
         }
         let mut report = VolumeReport::default();
         if let (None, None, Taken::Voxels { voxels, .. }) = (&self.resampler, &self.smoother, &self.taken) {
-            values.iter_mut().zip(voxels).for_each(|(x, v)| *x = f64::from(volume[*v]));
+            values.iter_mut().zip(voxels).for_each(|(x, v)| *x = volume[*v].into());
             report.not_finite = values.iter().filter(|x| !x.is_finite()).count();
             return Ok(report);
         }
@@ -159,7 +159,7 @@ impl VolumePlan {
                 work.resize(resampler.target().voxels(), 0.0);
                 report.resampled = resampler.resample(volume, work)?;
             }
-            None => work.extend(volume.iter().map(|x| f64::from(*x))),
+            None => work.extend(volume.iter().map(|x| (*x).into())),
         }
         if let Some(smoother) = &self.smoother {
             report.not_finite_when_smoothed = smoother.smooth(work, &mut scratch.smoothing)?;
@@ -181,9 +181,9 @@ impl VolumePlan {
     ///
     /// # Errors
     /// Slices of other sizes, or no scratch.
-    pub fn apply_all(
+    pub fn apply_all<T: Copy + Into<f64> + Sync>(
         &self,
-        volumes: &[f32],
+        volumes: &[T],
         values: &mut [f64],
         scratches: &mut [VolumeScratch],
     ) -> Result<VolumeReport> {
@@ -199,7 +199,7 @@ impl VolumePlan {
         }
         let share = count.div_ceil(scratches.len()).max(1);
         let shares = volumes.par_chunks(share * size).zip(values.par_chunks_mut(share * taken));
-        let one_share = |((volumes, values), scratch): ((&[f32], &mut [f64]), &mut VolumeScratch)| {
+        let one_share = |((volumes, values), scratch): ((&[T], &mut [f64]), &mut VolumeScratch)| {
             let each = volumes.chunks_exact(size).zip(values.chunks_exact_mut(taken));
             each.map(|(volume, values)| self.apply(volume, values, scratch)).sum::<Result<VolumeReport>>()
         };

@@ -21,7 +21,7 @@ fuzz_target!(|data: &[u8]| {
         next += model.count;
     }
     assert_eq!(next, header.grayordinates());
-    let (mut series, mut values) = (Vec::new(), 0);
+    let (mut series, mut values) = (Vec::<f32>::new(), 0);
     while values < MOST_VALUES {
         match reader.next_series(&mut series) {
             Ok(true) => assert_eq!(series.len(), length),

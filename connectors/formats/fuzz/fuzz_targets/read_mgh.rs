@@ -13,7 +13,7 @@ fuzz_target!(|data: &[u8]| {
         Ok(reader) => reader,
         Err(error) => return assert!(error.to_string().contains("fuzz.mgh")),
     };
-    let (count, mut frame, mut values) = (reader.header().values(), Vec::new(), 0);
+    let (count, mut frame, mut values) = (reader.header().values(), Vec::<f32>::new(), 0);
     while values < MOST_VALUES {
         match reader.next_frame(&mut frame) {
             Ok(true) => assert_eq!(frame.len(), count),

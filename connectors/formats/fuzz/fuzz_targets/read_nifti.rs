@@ -20,7 +20,7 @@ fuzz_target!(|data: &[u8]| {
     });
     let Ok(mut reader) = opened else { return };
     assert!(!reader.header().to_string().is_empty());
-    let (voxels, mut volume, mut values) = (reader.header().voxels(), Vec::new(), 0);
+    let (voxels, mut volume, mut values) = (reader.header().voxels(), Vec::<f32>::new(), 0);
     while values < MOST_VALUES {
         match reader.next_volume(&mut volume) {
             Ok(true) => assert_eq!(volume.len(), voxels),

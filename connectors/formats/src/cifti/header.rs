@@ -1,5 +1,6 @@
 //! The NIfTI-2 header and the XML together: what the values are and where they lie.
 
+use super::SAVE_AS_ARRAY;
 use super::axes::{Along, SeriesAxis, names};
 use super::brain_models::{self, BrainModel, VolumeSpace};
 use crate::byte_stream::ByteStream;
@@ -37,6 +38,11 @@ pub struct CiftiHeader {
 }
 
 impl CiftiHeader {
+    /// Whether values are read in double precision where none may be lost (see [`DataType::exceeds_single`]).
+    pub fn exceeds_single(&self) -> bool {
+        self.data_type.exceeds_single(self.scaling)
+    }
+
     /// Count of grayordinates.
     pub fn grayordinates(&self) -> usize {
         self.models.iter().map(|model| model.count).sum()
@@ -152,12 +158,7 @@ impl Matrix {
             ("0", "CIFTI_INDEX_TYPE_SCALARS") => self.along = Some(Along::Scalars(names(xml)?)),
             ("1", "CIFTI_INDEX_TYPE_BRAIN_MODELS") => self.brain = Some(brain_models::read(xml)?),
             _ => {
-                let reason = format!(
-                    "dimension {} is {}; only dense series and dense scalars are read \
-                     (series or scalars along dimension 0, brain models along 1)",
-                    cut(&dimension),
-                    cut(&kind)
-                );
+                let reason = format!("dimension {} is {}: {SAVE_AS_ARRAY}", cut(&dimension), cut(&kind));
                 return Err(xml.fault_at(element, reason));
             }
         }

@@ -17,7 +17,7 @@
 //! if let Along::Series(axis) = &reader.header().along {
 //!     println!("every {:?} s", axis.t_r());
 //! }
-//! let mut series = Vec::new();
+//! let mut series = Vec::<f32>::new();
 //! while reader.next_series(&mut series)? {}
 //! # Ok(())
 //! # }
@@ -27,6 +27,14 @@ mod axes;
 mod brain_models;
 mod header;
 mod reader;
+
+/// Intent codes of the kinds that are read.
+pub(crate) const DENSE_SERIES: i32 = 3002;
+pub(crate) const DENSE_SCALARS: i32 = 3006;
+
+/// What to do with the others, such as `.ptseries.nii`.
+pub(crate) const SAVE_AS_ARRAY: &str = "only dense series and dense scalars are read; of another kind save the array with \
+                                        numpy, [rows, time points], and make a table STORED AS NPY of it";
 
 pub use axes::{Along, SeriesAxis};
 pub use brain_models::{BrainModel, Places, VolumeSpace};

@@ -2,6 +2,7 @@
 
 use super::header::CiftiHeader;
 use crate::byte_stream::ByteStream;
+use crate::datatype::Value;
 use crate::opening::open_checked;
 use crate::stored_values::StoredValues;
 use crate::{Error, Result};
@@ -60,7 +61,7 @@ impl CiftiReader {
     ///
     /// # Errors
     /// [`Error::Truncated`], [`Error::Gzip`], [`Error::Read`].
-    pub fn next_series(&mut self, into: &mut Vec<f32>) -> Result<bool> {
+    pub fn next_series<T: Value>(&mut self, into: &mut Vec<T>) -> Result<bool> {
         into.clear();
         if self.next >= self.grayordinates {
             return Ok(false);
@@ -94,7 +95,7 @@ impl CiftiReader {
         Ok(turned)
     }
 
-    fn read_series(&mut self, into: &mut Vec<f32>) -> Result<()> {
+    fn read_series<T: Value>(&mut self, into: &mut Vec<T>) -> Result<()> {
         let (number, of) = (self.next + 1, self.grayordinates);
         self.values.read(self.header.along.len(), &|| format!("grayordinate {number} of {of}"), into)?;
         if number == of { self.values.finish() } else { Ok(()) }

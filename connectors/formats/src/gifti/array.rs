@@ -3,7 +3,7 @@
 use super::content::{Encoding, Shape, decode};
 use super::intent::Intent;
 use super::metadata::Metadata;
-use crate::datatype::{DataType, Endian};
+use crate::datatype::{DataType, Endian, Value};
 use crate::nifti::PLAUSIBLE_T_R;
 use crate::xml::{Element, Xml, cut};
 use crate::{Error, Result};
@@ -34,7 +34,7 @@ impl DataArray {
         self.data_type
     }
 
-    /// Lengths of its dimensions; data on a surface are `[vertices]`, or `[vertices, 1]`.
+    /// Lengths of its dimensions; data on a surface are `[vertices]`, or `[vertices, columns]`.
     pub fn dims(&self) -> &[usize] {
         &self.dims
     }
@@ -46,8 +46,27 @@ impl DataArray {
 
     /// Its numbers in single precision, the last dimension fastest whatever the file's order.
     pub fn values(&self) -> Vec<f32> {
+        self.values_as()
+    }
+
+    /// The same in single or double precision.
+    pub fn values_as<T: Value>(&self) -> Vec<T> {
         let mut values = Vec::with_capacity(self.bytes.len() / self.data_type.size());
         self.data_type.decode(&self.bytes, Endian::Little, None, &mut values);
+        values
+    }
+
+    /// One of the columns of an array `[rows, columns]`.
+    pub fn column_as<T: Value>(&self, column: usize) -> Vec<T> {
+        let (rows, columns) =
+            (self.dims.first().copied().unwrap_or(0), self.dims.get(1).copied().unwrap_or(1));
+        let size = self.data_type.size();
+        let mut bytes = Vec::with_capacity(rows * size);
+        for row in self.bytes.chunks_exact(columns * size) {
+            bytes.extend_from_slice(row.get(column * size..(column + 1) * size).unwrap_or_default());
+        }
+        let mut values = Vec::with_capacity(rows);
+        self.data_type.decode(&bytes, Endian::Little, None, &mut values);
         values
     }
 

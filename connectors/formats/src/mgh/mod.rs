@@ -10,7 +10,7 @@
 //! # fn main() -> voxelflow_formats::Result<()> {
 //! let mut reader = MghReader::open("lh.rest.fsaverage5.mgz")?;
 //! let vertices = reader.header().values();
-//! let mut frame = Vec::new();
+//! let mut frame = Vec::<f32>::new();
 //! while reader.next_frame(&mut frame)? {
 //!     assert_eq!(frame.len(), vertices);
 //! }

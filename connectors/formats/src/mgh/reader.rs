@@ -2,7 +2,7 @@
 
 use super::header::MghHeader;
 use crate::byte_stream::ByteStream;
-use crate::datatype::Endian;
+use crate::datatype::{Endian, Value};
 use crate::nifti::PLAUSIBLE_T_R;
 use crate::opening::open_checked;
 use crate::stored_values::StoredValues;
@@ -60,7 +60,7 @@ impl MghReader {
     ///
     /// # Errors
     /// [`Error::Truncated`], [`Error::Gzip`], [`Error::Read`].
-    pub fn next_frame(&mut self, into: &mut Vec<f32>) -> Result<bool> {
+    pub fn next_frame<T: Value>(&mut self, into: &mut Vec<T>) -> Result<bool> {
         into.clear();
         if self.next >= self.header.frames {
             return Ok(false);
@@ -90,7 +90,7 @@ impl MghReader {
         Err(Error::RepetitionTime { path: self.header.path.clone(), reason })
     }
 
-    fn read_frame(&mut self, into: &mut Vec<f32>) -> Result<()> {
+    fn read_frame<T: Value>(&mut self, into: &mut Vec<T>) -> Result<()> {
         let (frame, frames) = (self.next + 1, self.header.frames);
         self.values.read(self.header.values(), &|| format!("frame {frame} of {frames}"), into)?;
         if frame == frames {

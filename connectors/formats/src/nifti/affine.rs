@@ -18,6 +18,17 @@ pub enum XformPolicy {
     Qform,
 }
 
+impl XformPolicy {
+    /// Its name, as it is parsed.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Agree => "agree",
+            Self::Sform => "sform",
+            Self::Qform => "qform",
+        }
+    }
+}
+
 impl std::str::FromStr for XformPolicy {
     type Err = String;
     fn from_str(text: &str) -> Result<Self, String> {
@@ -105,12 +116,14 @@ fn sform(layout: &Layout, path: &str) -> Result<Affine> {
     if usable {
         return Ok(affine);
     }
+    let way_out =
+        if layout.qform_code != 0 { ", or read the image with OPTIONS (xform 'qform')" } else { "" };
     Err(Error::Header {
         path: path.into(),
         field: "srow_x",
         offset: layout.version.offsets().srow as u64,
         reason: format!(
-            "sform_code is {} but the matrix is singular or not finite: repair it, or set the option xform to 'qform'",
+            "sform_code is {} but the matrix is singular or not finite: repair it{way_out}",
             layout.sform_code
         ),
     })
@@ -162,9 +175,10 @@ fn qform(layout: &Layout, path: &str) -> Result<Affine> {
 }
 
 /// Refuses a file whose sform and qform are mirror images, or whose voxel axis along x runs to the
-/// right in one and to the left in the other.
+/// right in one and to the left in the other. A qform that cannot be says nothing against the sform.
 fn check_sides(layout: &Layout, path: &str) -> Result<()> {
-    let (s, q) = (sform(layout, path)?, qform(layout, path)?);
+    let s = sform(layout, path)?;
+    let Ok(q) = qform(layout, path) else { return Ok(()) };
     let handed = |affine: &Affine| if determinant(affine) < 0.0 { "left-handed" } else { "right-handed" };
     let (s_side, q_side) = (side(&s), side(&q));
     let detail = if s_side.0 == q_side.0 && s_side.1 != q_side.1 {

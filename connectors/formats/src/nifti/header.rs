@@ -2,6 +2,7 @@
 
 use super::affine::{self, Affine, XformPolicy, XformSource};
 use super::layout::{Layout, NiftiVersion};
+use crate::cifti;
 use crate::datatype::{DataType, Endian, Scaling};
 use crate::{Error, Result};
 use std::fmt;
@@ -25,6 +26,9 @@ pub struct NiftiHeader {
     pub shape: [usize; 3],
     /// Time points, at least 1.
     pub volumes: usize,
+    /// Whether it holds vertices of a surface, as FreeSurfer stores more of them than `dim` can count: the shape is
+    /// `[vertices, 1, 1]`.
+    pub surface: bool,
     /// How voxels are stored.
     pub data_type: DataType,
     /// Applied to every stored value; `None` when values are stored as they are.
@@ -56,7 +60,8 @@ pub struct NiftiHeader {
 impl NiftiHeader {
     /// Judges a header.
     pub(super) fn judge(layout: &Layout, path: &str, gzip: bool, policy: XformPolicy) -> Result<Self> {
-        let (shape, volumes) = dimensions(layout, path)?;
+        let (surface, dim) = with_vertices(layout);
+        let (shape, volumes) = dimensions(layout, &dim, path)?;
         let data_type = DataType::from_code(layout.datatype).map_err(|name| Error::Datatype {
             path: path.into(),
             name,
@@ -71,6 +76,7 @@ impl NiftiHeader {
             gzip,
             shape,
             volumes,
+            surface,
             data_type,
             scaling: scaling(layout, path)?,
             affine: xform.affine,
@@ -91,6 +97,11 @@ impl NiftiHeader {
         }
         header.faults = find_faults(layout, &header);
         Ok(header)
+    }
+
+    /// Whether values are read in double precision where none may be lost (see [`DataType::exceeds_single`]).
+    pub fn exceeds_single(&self) -> bool {
+        self.data_type.exceeds_single(self.scaling)
     }
 
     /// Voxels of one volume.
@@ -151,8 +162,26 @@ impl NiftiHeader {
     }
 }
 
+/// Vertices that `fsaverage7` has, and how FreeSurfer writes them where it finds the factors of their number.
+const ICO_7: (i64, [i64; 3]) = (163_842, [27_307, 1, 6]);
+
+/// `dim`, and whether its first length is that of a surface: FreeSurfer writes one over 32,767 as -1, and the length
+/// into `glmin`, as nibabel reads it too.
+fn with_vertices(layout: &Layout) -> (bool, [i64; 8]) {
+    let mut dim = layout.dim;
+    if layout.version == NiftiVersion::One {
+        match [dim[1], dim[2], dim[3]] {
+            [-1, 1, 1] if layout.glmin > 0 => dim[1] = layout.glmin.into(),
+            shape if shape == ICO_7.1 => [dim[1], dim[2], dim[3]] = [ICO_7.0, 1, 1],
+            _ => return (false, dim),
+        }
+        return (true, dim);
+    }
+    (false, dim)
+}
+
 /// Checks `dim` and gives shape and volumes.
-fn dimensions(layout: &Layout, path: &str) -> Result<([usize; 3], usize)> {
+fn dimensions(layout: &Layout, dim: &[i64; 8], path: &str) -> Result<([usize; 3], usize)> {
     let refuse = |reason: String| {
         Err(Error::Header {
             path: path.into(),
@@ -161,13 +190,17 @@ fn dimensions(layout: &Layout, path: &str) -> Result<([usize; 3], usize)> {
             reason,
         })
     };
-    let count = layout.dim[0];
+    let count = dim[0];
     if !(1..=7).contains(&count) {
         return refuse(format!("dim[0], the number of dimensions, is {count}, not 1 to 7"));
     }
-    let used = &layout.dim[1..=count as usize];
+    let used = &dim[1..=count as usize];
     if (3000..3100).contains(&layout.intent_code) {
-        return refuse("it is a CIFTI file (grayordinates), not an image of voxels: read it as CIFTI".into());
+        let advice = match layout.intent_code {
+            cifti::DENSE_SERIES | cifti::DENSE_SCALARS => "make a table STORED AS CIFTI of it",
+            _ => cifti::SAVE_AS_ARRAY,
+        };
+        return refuse(format!("it is a CIFTI file, not an image of voxels: {advice}"));
     }
     if let Some(index) = used.iter().position(|&length| length < 1) {
         return refuse(format!("dim[{}] is {}, but every dimension has at least 1", index + 1, used[index]));

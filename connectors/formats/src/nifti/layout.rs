@@ -42,6 +42,9 @@ impl NiftiVersion {
     }
 }
 
+/// Byte offset of `glmin`, which NIfTI-2 lacks.
+const GLMIN: usize = 144;
+
 /// Byte offsets of the fields that are used.
 pub(crate) struct Offsets {
     pub magic: usize,
@@ -111,6 +114,8 @@ pub(crate) struct Layout {
     pub version: NiftiVersion,
     pub endian: Endian,
     pub dim: [i64; 8],
+    /// Of NIfTI-1, where FreeSurfer keeps a first dimension that `dim` cannot count.
+    pub glmin: i32,
     pub datatype: i16,
     pub bitpix: i16,
     pub pixdim: [f64; 8],
@@ -162,6 +167,10 @@ impl Layout {
             version,
             endian,
             dim: std::array::from_fn(|n| fields.dim(at.dim, n)),
+            glmin: match version {
+                NiftiVersion::One => fields.int(GLMIN),
+                NiftiVersion::Two => 0,
+            },
             datatype: fields.short(at.datatype),
             bitpix: fields.short(at.bitpix),
             pixdim: std::array::from_fn(|n| real(at.pixdim, n)),

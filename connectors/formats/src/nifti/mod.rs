@@ -24,7 +24,7 @@
 //! let mut reader = NiftiReader::open(&path)?;
 //! assert_eq!((reader.header().data_type, reader.header().volumes), (DataType::F32, 3));
 //! assert_eq!(reader.header().t_r()?, Some(2.0));
-//! let mut volume = Vec::new();
+//! let mut volume = Vec::<f32>::new();
 //! while reader.next_volume(&mut volume)? {
 //!     assert_eq!(volume[1], 0.1);
 //! }

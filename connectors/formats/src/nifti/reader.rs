@@ -5,6 +5,7 @@ use super::header::NiftiHeader;
 use super::layout::Layout;
 use crate::Result;
 use crate::byte_stream::ByteStream;
+use crate::datatype::Value;
 use crate::opening::open_checked;
 use crate::stored_values::StoredValues;
 use std::io::Read;
@@ -74,14 +75,14 @@ impl NiftiReader {
     }
 
     /// Replaces the content of `into` by the next volume's scaled values, `[ni·nj·nk]` with i fastest;
-    /// false, and `into` empty, after the last. Values beyond single precision become infinite.
+    /// false, and `into` empty, after the last. As `f32`, values beyond single precision become infinite.
     ///
     /// The last volume is given only when the rest of the file was read and every gzip checksum was
     /// right.
     ///
     /// # Errors
     /// [`crate::Error::Truncated`], [`crate::Error::Gzip`], [`crate::Error::Read`].
-    pub fn next_volume(&mut self, into: &mut Vec<f32>) -> Result<bool> {
+    pub fn next_volume<T: Value>(&mut self, into: &mut Vec<T>) -> Result<bool> {
         into.clear();
         if self.next >= self.header.volumes {
             return Ok(false);
@@ -122,7 +123,7 @@ impl NiftiReader {
         Ok((self.header, all))
     }
 
-    fn read_volume(&mut self, into: &mut Vec<f32>) -> Result<()> {
+    fn read_volume<T: Value>(&mut self, into: &mut Vec<T>) -> Result<()> {
         let place = place_of_volume(self.next, self.header.volumes);
         self.voxels.read(self.header.voxels(), &place, into)?;
         self.finish_last()

@@ -15,7 +15,7 @@ fn values_and_places_are_those_of_nibabel() {
         let header = reader.header().clone();
         // [points, grayordinates], as nibabel has them.
         let rows: Vec<Vec<f32>> = case["values"].as_array().unwrap().iter().map(singles).collect();
-        let mut series = Vec::new();
+        let mut series = Vec::<f32>::new();
         for grayordinate in 0..header.grayordinates() {
             assert!(reader.next_series(&mut series).unwrap());
             let theirs: Vec<f32> = rows.iter().map(|row| row[grayordinate]).collect();
@@ -242,7 +242,7 @@ fn headers_of_other_files_and_short_files_are_refused() {
     assert!(error.to_string().contains("it has no CIFTI extension"), "{error}");
     // The reader of images says what it is.
     let error = NiftiReader::open(fixture("cifti/series.dtseries.nii")).unwrap_err();
-    assert!(error.to_string().contains("read it as CIFTI"), "{error}");
+    assert!(error.to_string().contains("make a table STORED AS CIFTI of it"), "{error}");
 }
 
 #[test]
@@ -272,7 +272,7 @@ proptest! {
         let parts = Parts { xml, dim: [6, 1, 1, 1, 1, points as i64, vertices as i64, 1], intent: 3006, values: floats(values) };
         let bits = |values: &[f32]| values.iter().map(|value| value.to_bits()).collect::<Vec<_>>();
         let mut reader = CiftiReader::from_reader(Cursor::new(parts.bytes()), "x.dscalar.nii").unwrap();
-        let mut series = Vec::new();
+        let mut series = Vec::<f32>::new();
         for vertex in 0..vertices {
             prop_assert!(reader.next_series(&mut series).unwrap());
             prop_assert_eq!(bits(&series), bits(&values[vertex * points..][..points]));

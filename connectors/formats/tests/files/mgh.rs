@@ -22,7 +22,7 @@ fn values_place_and_repetition_time_are_those_of_nibabel() {
         {
             assert!((ours - theirs.as_f64().unwrap()).abs() < 1e-5, "{name}: {ours} {theirs}");
         }
-        let mut frame = Vec::new();
+        let mut frame = Vec::<f32>::new();
         for frame_of_theirs in case["frames"].as_array().unwrap() {
             assert!(reader.next_frame(&mut frame).unwrap());
             assert_eq!(frame, singles(frame_of_theirs), "{name}");
@@ -78,7 +78,7 @@ fn a_series_on_a_surface_is_read_frame_by_frame() {
     encoder.write_all(&1400_f32.to_be_bytes()).unwrap();
     let mut reader = MghReader::from_reader(Cursor::new(encoder.finish().unwrap()), "lh.mgz").unwrap();
     assert_eq!((reader.header().values(), reader.header().frames), (vertices, frames));
-    let (mut frame, mut count) = (Vec::new(), 0);
+    let (mut frame, mut count) = (Vec::<f32>::new(), 0);
     while reader.next_frame(&mut frame).unwrap() {
         assert_eq!((frame[0], frame[vertices - 1]), (count as f32, 56.0 + count as f32));
         assert!(frame.capacity() <= vertices);

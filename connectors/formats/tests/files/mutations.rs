@@ -42,7 +42,7 @@ fn damage(format: &str, sizes: &Range<usize>, read: impl Fn(Vec<u8>) -> Result<(
 fn damaged_volumes_of_freesurfer() {
     damage("mgh", &(4..24), |bytes| {
         let mut reader = MghReader::from_reader(Cursor::new(bytes), "x.file")?;
-        let mut frame = Vec::new();
+        let mut frame = Vec::<f32>::new();
         while reader.next_frame(&mut frame)? {}
         reader.t_r().map(drop)
     });
@@ -63,7 +63,7 @@ fn damaged_gifti() {
 fn damaged_cifti() {
     damage("cifti", &(544..1500), |bytes| {
         let mut reader = CiftiReader::from_reader(Cursor::new(bytes), "x.file")?;
-        let (length, mut series) = (reader.header().along.len(), Vec::new());
+        let (length, mut series) = (reader.header().along.len(), Vec::<f32>::new());
         while reader.next_series(&mut series)? {
             assert_eq!(series.len(), length);
         }
@@ -89,7 +89,9 @@ fn headers_that_lie_about_their_size_take_no_memory() {
     mgh[4..8].copy_from_slice(&i32::MAX.to_be_bytes());
     mgh.resize(1 << 20, 0);
     let mut reader = MghReader::from_reader(Cursor::new(mgh), "x.file").unwrap();
-    assert!(reader.next_frame(&mut Vec::new()).unwrap_err().to_string().contains("inside frame 1 of 2"));
+    assert!(
+        reader.next_frame(&mut Vec::<f32>::new()).unwrap_err().to_string().contains("inside frame 1 of 2")
+    );
 
     let gifti = std::fs::read_to_string(fixture("gifti/series_gzip_little.func.gii")).unwrap();
     let gifti = gifti.replace("Dim0=\"7\"", "Dim0=\"1000000000000\"");

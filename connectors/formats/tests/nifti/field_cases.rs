@@ -106,7 +106,7 @@ fn a_gzip_file_cut_at_8192_bytes_names_path_and_offset() {
 fn the_last_volume_is_not_given_out_before_the_trailer_was_right() {
     let whole = gzip(&large().bytes());
     let mut reader = open(whole[..whole.len() - 4].to_vec(), "x.nii.gz").unwrap();
-    let mut volume = Vec::new();
+    let mut volume = Vec::<f32>::new();
     for _ in 0..9 {
         assert!(reader.next_volume(&mut volume).unwrap());
     }

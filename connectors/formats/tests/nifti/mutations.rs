@@ -23,7 +23,7 @@ fn taken(bytes: Vec<u8>) -> bool {
     let Ok(mut reader) = open(bytes, "x.nii") else { return false };
     let header = reader.header();
     assert!(!header.to_string().is_empty());
-    let (voxels, mut volume) = (header.voxels(), Vec::new());
+    let (voxels, mut volume) = (header.voxels(), Vec::<f32>::new());
     loop {
         match reader.next_volume(&mut volume) {
             Ok(true) => assert_eq!(volume.len(), voxels),

@@ -73,7 +73,7 @@ proptest! {
         let (slope, intercept) =
             if image.scl_slope == 0.0 { (1.0, 0.0) } else { (image.scl_slope, image.scl_inter) };
         let expected: Vec<f32> = values.iter().map(|value| (value * slope + intercept) as f32).collect();
-        let (mut volume, mut count) = (Vec::new(), 0);
+        let (mut volume, mut count) = (Vec::<f32>::new(), 0);
         while reader.next_volume(&mut volume).unwrap() {
             let here = &expected[count * header.voxels()..][..header.voxels()];
             prop_assert_eq!(&volume[..], here);
@@ -123,7 +123,7 @@ proptest! {
         prop_assert_eq!((header.shape, header.volumes, header.affine), (shape, volumes, affine));
         prop_assert_eq!((header.version, header.xform_code, header.gzip), (NiftiVersion::One, 3, compress));
         prop_assert_eq!(header.t_r().unwrap(), Some(1.5));
-        let mut back = Vec::new();
+        let mut back = Vec::<f32>::new();
         for t in 0..volumes {
             prop_assert!(reader.next_volume(&mut back).unwrap());
             for (ours, theirs) in back.iter().zip(volume(t)) {

@@ -3,12 +3,12 @@
 use crate::{
     Error, Result,
     clean_lists::Lists,
-    series_column::{is_ragged, series_length, series_of, values_of},
+    series_column::{is_ragged, series_as, series_length},
 };
 use arrow::{
-    array::{Array, ArrayRef, FixedSizeListArray, Float32Array},
+    array::{Array, ArrayRef, ArrowPrimitiveType, AsArray, FixedSizeListArray, Float32Array},
     compute::cast,
-    datatypes::{DataType, Field, FieldRef, Float32Type},
+    datatypes::{DataType, Field, FieldRef, Float32Type, Float64Type},
 };
 use datafusion::{
     error::Result as PlanResult,
@@ -54,7 +54,11 @@ impl SeriesFunction {
     }
 
     /// One number for each row of `series`, all `[rows, length]` row-major.
-    fn apply(self, series: &[&[f32]], length: usize) -> Result<Vec<f32>> {
+    fn apply<T: Copy + Into<f64> + PartialEq + Sync>(
+        self,
+        series: &[&[T]],
+        length: usize,
+    ) -> Result<Vec<f32>> {
         match (self, series) {
             (Self::PearsonR, [a, b]) => Ok(pearson_r(a, b, length)?),
             (Self::Mean, [a]) => Ok(a.chunks_exact(length).map(|row| moments(row).0 as f32).collect()),
@@ -68,10 +72,10 @@ impl SeriesFunction {
 }
 
 /// Mean and standard deviation.
-fn moments(row: &[f32]) -> (f64, f64) {
+fn moments<T: Copy + Into<f64>>(row: &[T]) -> (f64, f64) {
     let n = row.len() as f64;
-    let mean = row.iter().map(|v| f64::from(*v)).sum::<f64>() / n;
-    let variance = row.iter().map(|v| (f64::from(*v) - mean).powi(2)).sum::<f64>() / n;
+    let mean = row.iter().map(|v| (*v).into()).sum::<f64>() / n;
+    let variance = row.iter().map(|v| ((*v).into() - mean).powi(2)).sum::<f64>() / n;
     (mean, variance.sqrt())
 }
 
@@ -115,12 +119,36 @@ impl SeriesUdf {
         Ok(length.filter(|_| !ragged))
     }
 
+    /// One number for each row, computed from numbers of type `N`.
+    fn numbers<N: ArrowPrimitiveType>(
+        &self,
+        arrays: &[ArrayRef],
+        length: Option<usize>,
+        rows: usize,
+    ) -> PlanResult<Vec<Option<f32>>>
+    where
+        N::Native: Into<f64> + From<f32> + PartialEq,
+    {
+        match length {
+            Some(length) => self.of_length::<N>(arrays, length),
+            None => self.of_several_lengths::<N>(arrays, rows),
+        }
+    }
+
     /// One number for each row of series of one length.
-    fn of_length(&self, arrays: &[ArrayRef], length: usize) -> PlanResult<Vec<Option<f32>>> {
+    fn of_length<N: ArrowPrimitiveType>(
+        &self,
+        arrays: &[ArrayRef],
+        length: usize,
+    ) -> PlanResult<Vec<Option<f32>>>
+    where
+        N::Native: Into<f64> + PartialEq,
+    {
         let series: Result<Vec<FixedSizeListArray>, _> =
-            arrays.iter().map(|a| series_of(a, length)).collect();
+            arrays.iter().map(|a| series_as(a, length, &N::DATA_TYPE)).collect();
         let series = series?;
-        let values: Vec<&[f32]> = series.iter().map(values_of).collect();
+        let values: Vec<&[N::Native]> =
+            series.iter().map(|lists| &lists.values().as_primitive::<N>().values()[..]).collect();
         let numbers = self.function.apply(&values, length)?;
         let known = |row: usize| series.iter().all(|s| s.is_valid(row));
         let numbers = numbers.into_iter().enumerate();
@@ -128,12 +156,19 @@ impl SeriesUdf {
     }
 
     /// One number for each of `rows` rows of series whose length changes from run to run.
-    fn of_several_lengths(&self, arrays: &[ArrayRef], rows: usize) -> PlanResult<Vec<Option<f32>>> {
-        let lists = DataType::new_list(DataType::Float32, true);
+    fn of_several_lengths<N: ArrowPrimitiveType>(
+        &self,
+        arrays: &[ArrayRef],
+        rows: usize,
+    ) -> PlanResult<Vec<Option<f32>>>
+    where
+        N::Native: Into<f64> + From<f32> + PartialEq,
+    {
+        let lists = DataType::new_list(N::DATA_TYPE, true);
         let columns = arrays.iter().map(|a| cast(a, &lists)).collect::<Result<Vec<_>, _>>()?;
         let series = columns.iter().map(Lists::of).collect::<PlanResult<Vec<_>>>()?;
         let values =
-            series.iter().map(|own| own.values::<Float32Type>(f32::NAN)).collect::<PlanResult<Vec<_>>>()?;
+            series.iter().map(|own| own.values::<N>(f32::NAN.into())).collect::<PlanResult<Vec<_>>>()?;
         let mut numbers = vec![None; rows];
         let mut begin = 0;
         while begin < rows {
@@ -144,7 +179,7 @@ impl SeriesUdf {
                 end += 1;
             }
             if let Some(points) = points.filter(|points| *points > 0) {
-                let own: Vec<&[f32]> =
+                let own: Vec<&[N::Native]> =
                     values.iter().zip(&series).map(|(all, own)| &all[own.place(begin..end)]).collect();
                 let found = self.function.apply(&own, points)?.into_iter();
                 let to = numbers[begin..end].iter_mut();
@@ -172,6 +207,13 @@ impl SeriesUdf {
     }
 }
 
+fn is_double(data_type: &DataType) -> bool {
+    matches!(
+        data_type,
+        DataType::FixedSizeList(item, _) | DataType::List(item) if *item.data_type() == DataType::Float64
+    )
+}
+
 impl ScalarUDFImpl for SeriesUdf {
     fn name(&self) -> &str {
         self.function.name()
@@ -195,9 +237,11 @@ impl ScalarUDFImpl for SeriesUdf {
         let arrays: PlanResult<Vec<ArrayRef>> =
             args.args.iter().map(|a| a.to_array(args.number_rows)).collect();
         let arrays = arrays?;
-        let numbers = match self.length(arrays.iter().map(|a| ("argument", a.data_type())))? {
-            Some(length) => self.of_length(&arrays, length)?,
-            None => self.of_several_lengths(&arrays, args.number_rows)?,
+        let length = self.length(arrays.iter().map(|a| ("argument", a.data_type())))?;
+        // Series that are not cleaned yet may be of 64 bits, which would lose digits in 32.
+        let numbers = match arrays.iter().any(|array| is_double(array.data_type())) {
+            true => self.numbers::<Float64Type>(&arrays, length, args.number_rows)?,
+            false => self.numbers::<Float32Type>(&arrays, length, args.number_rows)?,
         };
         Ok(ColumnarValue::Array(Arc::new(Float32Array::from(numbers))))
     }

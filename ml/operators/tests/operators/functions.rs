@@ -54,6 +54,21 @@ fn length_type(length: usize) -> DataType {
     DataType::FixedSizeList(item.clone(), length as i32)
 }
 
+/// numpy's `std` and `corrcoef` of values that float32 cannot tell apart.
+#[tokio::test]
+async fn series_of_64_bits_keep_their_digits() {
+    let bench = Bench::new();
+    bench.table("bold", vec![vec![series(Some("a"), 0..1)]]);
+    let lists =
+        "arrow_cast([1000000.01, 999999.99, 1000000.01, 999999.99], 'FixedSizeList(4, Float64)') AS a,
+                 arrow_cast([1.0, 2.0, 1.0, 3.0], 'FixedSizeList(4, Float32)') AS b";
+    let sql = format!("SELECT list_std(a) AS s, pearson_r(a, b) AS r FROM (SELECT {lists} FROM bold)");
+    let rows = query(&bench, &sql).await.unwrap();
+    let number = |name: &str| rows.column_by_name(name).unwrap().as_primitive::<Float32Type>().value(0);
+    assert!((number("s") - 0.01).abs() < 1e-6, "{}", number("s"));
+    assert!((number("r") + 0.904_534).abs() < 1e-5, "{}", number("r"));
+}
+
 #[tokio::test]
 async fn no_series_no_output() {
     let bench = trained().await;
