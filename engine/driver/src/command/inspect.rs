@@ -47,7 +47,7 @@ fn image(path: &Path) -> Result<()> {
     say!("{}", reader.header());
     let t_r = reader.header().t_r();
     // Only reading to the end shows that nothing is cut off and that the checksum holds.
-    let mut volume = Vec::new();
+    let mut volume = Vec::<f32>::new();
     let (mut low, mut high, mut not_finite) = (f32::INFINITY, f32::NEG_INFINITY, 0_u64);
     while reader.next_volume(&mut volume)? {
         for value in &volume {
