@@ -273,7 +273,7 @@ fn ledger(design: &Design, events: &[RunEvent], run: &RunFiles) -> Ledger {
     for (reason, places) in places {
         ledger.add(entry(Level::Value, Finding::Event, reason, places.len()).named(places));
     }
-    for (reason, files) in without_events(events, run) {
+    if let Some((reason, files)) = without_events(events, run) {
         ledger.add(entry(Level::Value, Finding::Event, reason, files.len()).named(files));
     }
     let missing = events.iter().filter(|event| event.duration.is_none());
