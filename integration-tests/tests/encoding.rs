@@ -431,3 +431,39 @@ fn what_a_card_does_not_serve_is_refused() {
         assert!(ended.stderr.contains(says), "{says:?} is missing in\n{}", ended.stderr);
     }
 }
+
+/// What text alone decides is told by `check`, with its place.
+#[test]
+fn options_that_can_never_work_are_refused_when_they_are_checked() {
+    let study = Study::new("ridge_cv", 20, 2, 3, "alphas => [1], cv => 'run'");
+    let file = study.folder.path().join("enc.vf");
+    let text = fs::read_to_string(&file).unwrap().replace("$ranks", "1");
+    let validate = text.find("VALIDATE").unwrap()..text.find(" WITH").unwrap();
+    let mut without = text.clone();
+    without.replace_range(validate, "");
+    let own = "alphas => [1]";
+    for (text, more, option, says) in [
+        (&without, "permutations => 99", "permutations", "name them in VALIDATE ON"),
+        (&text, "permutation => 'shuffle'", "permutation", "permutations => 1000"),
+        (&text, "permutation_length => 3", "permutation_length", "permutations => 1000"),
+        (
+            &text,
+            "permutations => 9, permutation => 'shuffle', permutation_length => 3",
+            "permutation_length",
+            "one by one",
+        ),
+    ] {
+        let changed = text.replace(own, &format!("{own}, {more}"));
+        fs::write(&file, &changed).unwrap();
+        let ended = voxelflow(["check".as_ref(), file.as_os_str()]).expect_code(2);
+        assert!(ended.stderr.contains(says), "{says:?} is missing in\n{}", ended.stderr);
+        let column = changed.rfind(&format!("{option} =>")).unwrap() + 1;
+        assert!(
+            ended.stderr.contains(&format!("enc.vf:1:{column}")),
+            "{option} at {column}:\n{}",
+            ended.stderr
+        );
+    }
+    fs::write(&file, text).unwrap();
+    voxelflow(["check".as_ref(), file.as_os_str()]).expect_code(0);
+}

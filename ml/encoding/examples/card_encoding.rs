@@ -27,7 +27,7 @@ fn noise(n: usize) -> f32 {
 }
 
 /// Runs of noise in which targets follow from features in part.
-struct Runs(Samples, MemoryFeed, MemoryFeed);
+struct Runs(Samples, MemoryFeed, MemoryFeed<f64>);
 
 impl Runs {
     fn of([count, features, targets]: [usize; 3], seed: usize) -> Outcome<Self> {
@@ -36,7 +36,7 @@ impl Runs {
         let y = |target: usize, t: usize| x(t, target % features) + noise(seed / 2 + target * count + t);
         let row = |row: usize| (0..length).map(move |t| y(row % targets, row / targets * length + t));
         let series = (0..RUNS * targets).flat_map(row).collect();
-        let rows = (0..RUNS * length).flat_map(|t| (0..features).map(move |j| x(t, j))).collect();
+        let rows = (0..RUNS * length).flat_map(|t| (0..features).map(move |j| f64::from(x(t, j)))).collect();
         let run = |number: usize| SampleRun {
             name: format!("run {number}"),
             samples: length,

@@ -36,6 +36,10 @@ impl Estimator for RidgeCvEstimator {
         }
     }
 
+    fn check_validation(&self, validated: bool) -> Result<()> {
+        if validated { Ok(()) } else { self.options.encoding.untested() }
+    }
+
     fn explains(&self) -> bool {
         true
     }

@@ -56,7 +56,7 @@ pub(crate) struct HeldOut<'a, T> {
 }
 
 impl<'a, T: Number> HeldOut<'a, T> {
-    /// `x`: the features of `explained`, as the model has them.
+    /// `x`: the features of `explained`, as the fit has them.
     ///
     /// # Errors
     /// Runs too short for a test; repeats that do not belong together.
@@ -77,16 +77,29 @@ impl<'a, T: Number> HeldOut<'a, T> {
     }
 
     /// What is known of each target of a block, over all samples of these runs; blocks come in the order of targets.
+    /// `variances`: of each in the runs that it was fitted to. One that is constant beside that has no score.
     ///
     /// # Errors
     /// Series that cannot be read.
-    pub fn scores(&mut self, first: usize, block: &Coefficients<T>, totals: &mut Totals) -> Result<Columns> {
+    pub fn scores(
+        &mut self,
+        first: usize,
+        block: &Coefficients<T>,
+        variances: &[f64],
+        totals: &mut Totals,
+    ) -> Result<Columns> {
         let Explained { series, samples, .. } = &mut self.explained;
         let (n, targets) = (samples.count(), block.intercepts.len());
         let mut y = Mat::zeros(n, targets);
         read_columns(*series, samples, first..first + targets, y.as_mut())?;
         let predicted = predict(self.x.as_ref(), block);
-        let scores = target_scores(y.as_ref(), predicted.as_ref());
+        let scores = target_scores(y.as_ref(), predicted.as_ref(), variances);
+        // What little one varies that has no score is none of the tests' and the ceiling's either.
+        for (score, target) in scores.iter().zip(y.col_iter_mut()) {
+            if score.r2.is_nan() {
+                target.iter_mut().for_each(|value| *value = T::of(0.0));
+            }
+        }
         if let Some(test) = &mut self.test {
             test.add(y.as_ref(), predicted.as_ref()).map_err(of_ridge)?;
         }

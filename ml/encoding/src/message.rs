@@ -2,7 +2,7 @@
 //! message as large as a matrix would be held beside it by every rank that gets it, and as often as there are ranks by the
 //! one that sends it.
 
-use crate::options::STAGE;
+use crate::options::{Precision, STAGE};
 use faer::Mat;
 use std::ops::Range;
 use voxelflow_ridge::{Decomposition, DecompositionParts, Scalar};
@@ -13,14 +13,18 @@ use voxelflow_sync::{Communicator, CommunicatorExt, Element, Rank, ReduceOp};
 pub(crate) trait Number: Scalar + Element {
     /// As safetensors name them.
     const DTYPE: &'static str;
+    /// As options name them.
+    const PRECISION: Precision;
 }
 
 impl Number for f32 {
     const DTYPE: &'static str = "F32";
+    const PRECISION: Precision = Precision::F32;
 }
 
 impl Number for f64 {
     const DTYPE: &'static str = "F64";
+    const PRECISION: Precision = Precision::F64;
 }
 
 /// Bytes of a message, unless a column is longer.

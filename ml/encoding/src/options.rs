@@ -170,6 +170,22 @@ impl EncodingOptions {
         if self.permutations > 0 && self.permutation_length == 0 && self.permutation != Permutation::Shuffle {
             return Err(refused("permutation_length", "must be at least 1 sample, got 0"));
         }
+        let usual = Self::default();
+        let how = [
+            ("permutation", self.permutation != usual.permutation),
+            ("permutation_length", self.permutation_length != usual.permutation_length),
+        ];
+        if let Some((option, _)) = how.iter().find(|(_, given)| *given && self.permutations == 0) {
+            return Err(refused(
+                option,
+                "is of use with permutations only: write for example permutations => 1000",
+            ));
+        }
+        if self.permutation == Permutation::Shuffle && how[1].1 {
+            let reason =
+                "is of blocks and shifts: 'shuffle' rearranges samples one by one; leave one of both out";
+            return Err(refused("permutation_length", reason));
+        }
         if self.block == 0 {
             return Err(refused("block", "must be at least 1 target, got 0"));
         }
@@ -256,6 +272,17 @@ impl EncodingOptions {
             let reason = format!("{n} samples of {p} features; three samples of one are the least");
             return Err(Error::Data { what: STAGE.into(), reason });
         }
+        if let CvChoice::Folds(k) = self.choice()?
+            && self.scoring != Score::NegMeanSquaredError
+            && n / k < 2
+        {
+            let reason = format!(
+                "{k} folds of {n} samples: one sample has neither R² nor r; give at most {}, or 'loo', or scoring => \
+                 'neg_mean_squared_error'",
+                n / 2
+            );
+            return Err(refused("cv", reason));
+        }
         let short = |run: &&SampleRun| self.delays.iter().any(|d| *d >= run.feature_rows());
         if let Some(run) = samples.runs.iter().find(short) {
             let reason = format!(
@@ -300,6 +327,7 @@ impl EncodingOptions {
             alpha_per_target: self.alpha_per_target,
             block: self.block,
             read_once: false,
+            target_scores: true,
         })
     }
 }
@@ -356,6 +384,9 @@ mod tests {
             (json!({"score": "r2", "scoring": "r2"}), "give one"),
             (json!({"scoring": "r"}), "scoring"),
             (json!({"block": 0}), "block"),
+            (json!({"permutation": "shuffle"}), "permutations => 1000"),
+            (json!({"permutation_length": 5}), "permutations => 1000"),
+            (json!({"permutations": 9, "permutation": "shuffle", "permutation_length": 5}), "one by one"),
         ] {
             let error = options(wrong).unwrap_err();
             assert!(error.is_input() && error.to_string().contains(name), "{error}");
@@ -370,5 +401,14 @@ mod tests {
         assert!(error.contains("there is one, run 0"), "{error}");
         let five = options(json!({"cv": 5})).unwrap();
         assert!(five.settings(&samples(&[4])).unwrap_err().to_string().contains("5 folds of 4"));
+        let of = |scoring: &str, count: usize| {
+            let features = vec!["x".to_owned()];
+            let options = options(json!({"cv": 5, "scoring": scoring})).unwrap();
+            options.check_samples(&Samples { features, ..samples(&[count]) })
+        };
+        assert!(
+            of("r2", 9).unwrap_err().to_string().contains("one sample has neither R² nor r; give at most 4")
+        );
+        assert!(of("r2", 10).is_ok() && of("neg_mean_squared_error", 9).is_ok());
     }
 }

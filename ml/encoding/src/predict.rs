@@ -8,7 +8,7 @@
 
 use crate::{
     FittedEncoding,
-    delays::{delayed, feature_of},
+    delays::{Delayed, at_zero, feature_of},
     message::Number,
     report::REPORT,
     tensor_file::TensorFile,
@@ -70,27 +70,32 @@ impl Prediction {
     }
 
     /// The features of a run as the coefficients have them.
-    fn arranged<T: Number>(&self, run: &[f32]) -> Result<Mat<T>> {
+    fn arranged<T: Number>(&self, run: &[f64]) -> Result<Delayed<T>> {
         let p = self.features.len();
         let mut feed = MemoryFeed::try_new(run.to_vec(), p)?;
         let samples = SampleRun { samples: run.len() / p.max(1), ..SampleRun::default() };
         let samples = Samples { runs: vec![samples], ..Samples::default() };
-        let x = delayed::<T>(&mut feed, &samples, &self.delays)?;
-        Ok(match self.columns.iter().enumerate().all(|(at, column)| at == *column) {
-            true => x,
-            false => Mat::from_fn(x.nrows(), x.ncols(), |i, j| x[(i, self.columns[j])]),
-        })
+        let found = Delayed::<T>::of(&mut feed, &samples, &self.delays)?;
+        if self.columns.iter().enumerate().all(|(at, column)| at == *column) {
+            return Ok(found);
+        }
+        let Delayed { x, origin } = found;
+        let origin = self.columns.iter().map(|column| origin[*column]).collect();
+        Ok(Delayed { x: Mat::from_fn(x.nrows(), x.ncols(), |i, j| x[(i, self.columns[j])]), origin })
     }
 
-    fn predict_as<T: Number>(&self, runs: &[&[f32]], range: Range<usize>) -> Result<Vec<Vec<f32>>> {
+    fn predict_as<T: Number>(&self, runs: &[&[f64]], range: Range<usize>) -> Result<Vec<Vec<f32>>> {
         let p = self.file.features;
         let values = self.file.read_coefficients::<T>(range.start, range.len())?;
         let weights = Mat::from_fn(p, range.len(), |i, j| values[j * p + i]);
         drop(values);
-        let intercepts = self.intercepts[range.clone()].to_vec();
-        let block = Coefficients { range, weights, intercepts };
-        let series = |run: &&[f32]| {
-            let predicted = predict(self.arranged(run)?.as_ref(), &block);
+        let own = self.intercepts[range.clone()].to_vec();
+        let mut block = Coefficients { range, weights, intercepts: Vec::new(), scores: Vec::new() };
+        let series = |run: &&[f64]| {
+            let Delayed { x, origin } = self.arranged(run)?;
+            let at_zero = at_zero(block.weights.as_ref(), &origin);
+            block.intercepts = own.iter().zip(at_zero).map(|(own, more)| own - more).collect();
+            let predicted = predict(x.as_ref(), &block);
             Ok(predicted.col_iter().flat_map(|own| own.iter().map(|value| value.wide() as f32)).collect())
         };
         runs.iter().map(series).collect()
@@ -138,7 +143,7 @@ impl Predictor for Prediction {
         self.file.features * self.file.width
     }
 
-    fn predict(&self, runs: &[&[f32]], targets: Range<usize>) -> Result<Vec<Vec<f32>>> {
+    fn predict(&self, runs: &[&[f64]], targets: Range<usize>) -> Result<Vec<Vec<f32>>> {
         if targets.start > targets.end || targets.end > self.file.targets {
             let (from, to, all) = (targets.start, targets.end, self.file.targets);
             return Err(self.refused(format!("it has {all} targets, not those from {from} to {to}")));
@@ -186,7 +191,7 @@ mod tests {
             assert_eq!((found.longest_delay(), found.run_samples(), found.targets()), (1, Some(3), 2));
             let (a, b) = ([1.0, 2.0, 3.0], [4.0, 5.0, 6.0]);
             let first = if features[0] == "a" { [a, b] } else { [b, a] };
-            let run: Vec<f32> = (0..3).flat_map(|t| first.map(|of| of[t])).collect();
+            let run: Vec<f64> = (0..3).flat_map(|t| first.map(|of| of[t])).collect();
             let predicted = found.predict(&[&run, &run[4..]], 0..2).unwrap();
             assert_eq!(predicted[0][..3], [6.0, 7.0, 8.0]);
             assert_eq!(predicted[1][0], 4.0, "nothing comes from another run");

@@ -2,12 +2,12 @@
 
 use crate::{
     FittedEncoding,
-    delays::{self, delayed},
+    delays::{self, Delayed, at_zero},
     held_out::{self, CEILING, HeldOut},
     meeting::meet,
     message::Number,
     needs::FitPlan,
-    options::{RidgeCvOptions, STAGE, of_ridge, written},
+    options::{EncodingOptions, Precision, RidgeCvOptions, STAGE, of_ridge, written},
     repeats::{CeilingOf, TrainingRepeats},
     report::{FitReport, RankReport, cpu_seconds},
     solver::{Solver, Stream},
@@ -17,10 +17,16 @@ use crate::{
     work::{Features, MeanScores, Work, chosen},
 };
 use serde::Serialize;
-use std::{fmt, fs::File, time::Instant};
-use voxelflow_ridge::{Coefficients, RidgeCv, RidgeFit};
-use voxelflow_stage::{Error, Explained, Fitted, Gang, Result};
-use voxelflow_sync::CommunicatorExt;
+use std::{
+    fmt,
+    fs::File,
+    path::Path,
+    sync::{Arc, atomic::AtomicBool},
+    time::Instant,
+};
+use voxelflow_ridge::{Coefficients, RidgeCv, RidgeFit, RidgeSettings};
+use voxelflow_stage::{Error, Explained, Fitted, Gang, ProgressSink, Result};
+use voxelflow_sync::{Communicator, CommunicatorExt};
 
 /// What was chosen, for people.
 #[derive(Debug, Serialize)]
@@ -32,25 +38,29 @@ struct Chosen<'a> {
     alpha: Option<f64>,
 }
 
-/// Fits as one rank of the gang; `stream`: where targets stream past, instead of the cores of all ranks.
+/// Fits as one rank of the gang; `stream`: where targets stream past, instead of the cores of all ranks. Features that leave
+/// numbers of 32 bits too few digits are fitted in 64.
 ///
 /// # Errors
 /// What does not fit into memory, features that cannot be used, rows that cannot be read, ranks that are lost.
 pub(crate) fn fit<T: Number>(
     given: &RidgeCvOptions,
-    train: Explained<'_>,
-    validation: Option<Explained<'_>>,
+    mut train: Explained<'_>,
+    mut validation: Option<Explained<'_>>,
     gang: &mut Gang,
     stream: Option<Stream<T>>,
 ) -> Result<Fitted> {
     let (clock, cpu) = (Instant::now(), cpu_seconds());
-    let RidgeCvOptions { encoding: options, baseline } = given;
+    let options = &given.encoding;
     gang.check_cancelled()?;
     let Gang { sync, settings, progress, output, room, cancelled, .. } = gang;
     let folder = output.clone().ok_or_else(|| Error::Data {
         what: STAGE.into(),
         reason: "the gang has no folder for the model".into(),
     })?;
+    if validation.is_none() {
+        options.untested()?;
+    }
     let rows = train.series.rows();
     let (sync, progress) = (sync.as_mut(), progress.as_ref());
     let (c, solver_settings) = match &stream {
@@ -65,19 +75,74 @@ pub(crate) fn fit<T: Number>(
             (meet(sync, progress, rows, || Some(plan.needs()))?, plan.into_settings())
         }
     };
-    let rank = c.rank().0;
+    let (folder, seed) = (folder.as_path(), settings.seed);
+    let mut place = Place { c, progress, folder, seed, cancelled, clock, cpu };
+    let too_few = match fit_in(given, solver_settings, (&mut train, &mut validation), &mut place, stream)? {
+        Ok(fitted) => return Ok(fitted),
+        Err(too_few) => too_few,
+    };
+    log::info!("{too_few}: it is fitted in 64");
+    let wide = EncodingOptions { precision: Precision::F64, ..options.clone() };
+    let wide = RidgeCvOptions { encoding: wide, ..given.clone() };
+    let held_out = validation.as_ref().map(|explained| explained.samples);
+    let plan = FitPlan::of(&wide, train.samples, held_out, settings.ranks, *room)?;
+    plan.check().map_err(|e| for_digits(e, &too_few))?;
+    let found = fit_in::<f64>(given, plan.into_settings(), (&mut train, &mut validation), &mut place, None)?;
+    found.map_err(of_ridge)
+}
+
+/// Why a fit in 64 bits was tried that does not fit.
+pub(crate) fn for_digits(error: Error, too_few: &voxelflow_ridge::Error) -> Error {
+    match error {
+        Error::Data { what, reason } => {
+            Error::Data { what, reason: format!("{reason}. It is in 64 bits: {too_few}") }
+        }
+        other => other,
+    }
+}
+
+/// Where a rank fits.
+pub(crate) struct Place<'a> {
+    pub c: &'a mut dyn Communicator,
+    pub progress: Option<&'a Arc<dyn ProgressSink>>,
+    /// The model's.
+    pub folder: &'a Path,
+    pub seed: u64,
+    pub cancelled: &'a AtomicBool,
+    /// When it began, and what its process had computed then.
+    pub clock: Instant,
+    pub cpu: f64,
+}
+
+/// The same in numbers of one width; what says that they have too few digits, on all ranks alike.
+fn fit_in<T: Number>(
+    given: &RidgeCvOptions,
+    solver_settings: RidgeSettings,
+    (train, validation): (&mut Explained<'_>, &mut Option<Explained<'_>>),
+    place: &mut Place<'_>,
+    stream: Option<Stream<T>>,
+) -> Result<Result<Fitted, voxelflow_ridge::Error>> {
+    let RidgeCvOptions { encoding: options, baseline } = given;
+    let Place { c, progress, folder, seed, cancelled, clock, cpu } = place;
+    let (c, clock) = (&mut **c, *clock);
     let Explained { series, features, samples } = train;
-    let x = delayed::<T>(features, samples, &options.delays)?;
+    let (series, samples) = (&mut **series, *samples);
+    let (rank, rows) = (c.rank().0, series.rows());
+    let Delayed { x, origin } = Delayed::<T>::of(&mut **features, samples, &options.delays)?;
     let (n_samples, n_features) = (x.nrows(), x.ncols());
-    let mut work = match (stream, *baseline) {
-        (Some(stream), _) => Work::streamed(stream, solver_settings, x, samples)?,
+    let work = match (stream, *baseline) {
+        (Some(stream), _) => Ok(Work::streamed(stream, solver_settings, x, samples)?),
         (None, None) => Work::shared(options, solver_settings, x, samples, c)?,
-        (None, Some(baseline)) => Work::repeated(baseline, solver_settings, x, samples, c)?,
+        (None, Some(baseline)) => Ok(Work::repeated(baseline, solver_settings, x, samples, c)?),
+    };
+    let mut work = match work {
+        Ok(work) => work,
+        Err(too_few) => return Ok(Err(too_few)),
     };
 
     let mut phases = Phases { features: clock.elapsed().as_secs_f64(), ..Phases::default() };
 
-    let file = TensorFile::new::<T>(&folder, [samples.targets(), n_features], options.columns());
+    let file = TensorFile::new::<T>(folder, [samples.targets(), n_features], options.columns());
     if rank == 0 {
         file.create::<T>()?;
     }
@@ -85,22 +150,19 @@ pub(crate) fn fit<T: Number>(
     let opened = file.open()?;
     let held_out_samples = validation.as_ref().map(|explained| explained.samples);
     let repeats = TrainingRepeats::where_known(samples, held_out_samples, rank);
-    let mut held_out = match validation {
+    let mut held_out = match validation.take() {
         Some(explained) => {
-            let x = delayed(explained.features, explained.samples, &options.delays)?;
-            Some(HeldOut::<T>::of(explained, x, options, settings.seed)?)
+            let about = origin.clone();
+            let found = Delayed::about(explained.features, explained.samples, &options.delays, about)?;
+            Some(HeldOut::<T>::of(explained, found.x, options, *seed)?)
         }
-        None => {
-            options.untested()?;
-            None
-        }
+        None => None,
     };
     let (first, targets) = (work.share.start, work.share.len());
     let mut totals = Totals::default();
     let mut mean_scores = MeanScores::new(options.alphas.len());
     for piece in work.pieces() {
-        let own =
-            &mut Share { series, samples, share: piece.clone(), cancelled, failed: None, variance: 0.0 };
+        let own = &mut Share::new(series, samples, piece.clone(), cancelled);
         let begin = Instant::now();
         let alone;
         let (solver, fit) = match &mut work.features {
@@ -118,7 +180,15 @@ pub(crate) fn fit<T: Number>(
         let begin = Instant::now();
         mean_scores.add(&fit);
         totals.unfit += fit.unfit.len() as f64;
-        let out = Output { file: &file, opened: &opened, first: piece.start, fit: &fit };
+        let variances = own.variances.clone();
+        let out = Output {
+            file: &file,
+            opened: &opened,
+            first: piece.start,
+            fit: &fit,
+            variances: &variances,
+            origin: &origin,
+        };
         let mut failed = None;
         let fitted = solver.fit(&fit, own, |block| {
             if let Err(e) = out.take(&block, held_out.as_mut(), &mut totals) {
@@ -135,7 +205,7 @@ pub(crate) fn fit<T: Number>(
         if let Err(e) = fitted {
             return Err(failed.unwrap_or_else(|| own.cause(e)));
         }
-        totals.variance += own.variance;
+        totals.variance += own.variance();
         phases.coefficients += begin.elapsed().as_secs_f64();
     }
     log::info!("rank {rank}: {phases}");
@@ -164,7 +234,7 @@ pub(crate) fn fit<T: Number>(
         rank,
         targets,
         decompositions: work.decompositions,
-        cpu_seconds: cpu_seconds() - cpu,
+        cpu_seconds: cpu_seconds() - *cpu,
         seconds: clock.elapsed().as_secs_f64(),
     };
     let ranks = report.gathered(c)?;
@@ -178,6 +248,7 @@ pub(crate) fn fit<T: Number>(
         let alpha = at.and_then(|at| options.alphas.get(at).copied()).filter(|_| one);
         let report = FitReport {
             features: delays::names(&samples.features, &options.delays),
+            precision: T::PRECISION,
             n_samples,
             run_samples: samples.runs.iter().map(|run| run.samples).collect(),
             n_features,
@@ -187,13 +258,13 @@ pub(crate) fn fit<T: Number>(
             ceiling_of,
             ranks,
         };
-        report.write(&folder)?;
+        report.write(folder)?;
         if let Some(progress) = progress {
             progress.epoch(&epoch);
         }
     }
     let model = Box::new(FittedEncoding { stage: STAGE, options: written(given), file });
-    Ok(Fitted { model, history })
+    Ok(Ok(Fitted { model, history }))
 }
 
 /// Seconds of a rank, from when it began.
@@ -221,6 +292,10 @@ struct Output<'a, T> {
     /// The first target of those that are fitted.
     first: usize,
     fit: &'a RidgeFit<T>,
+    /// Of these targets.
+    variances: &'a [f64],
+    /// What features are less in the fit.
+    origin: &'a [f64],
 }
 
 impl<T: Number> Output<'_, T> {
@@ -234,15 +309,17 @@ impl<T: Number> Output<'_, T> {
         let own = block.range.clone();
         self.file.write_weights(self.opened, at, block.weights.as_ref())?;
         let none = || vec![f64::NAN; own.len()];
-        let scores = self.fit.best_scores.get(own.clone()).map_or_else(none, <[f64]>::to_vec);
-        let own_columns = [
-            ("intercept", block.intercepts.clone()),
-            ("alpha", self.fit.alphas[own.clone()].to_vec()),
-            ("score", scores),
-        ];
+        let scores = match block.scores.is_empty() {
+            true => self.fit.best_scores.get(own.clone()).map_or_else(none, <[f64]>::to_vec),
+            false => block.scores.clone(),
+        };
+        let at_zero = at_zero(block.weights.as_ref(), self.origin);
+        let intercepts = block.intercepts.iter().zip(at_zero).map(|(own, more)| own + more).collect();
+        let own_columns =
+            [("intercept", intercepts), ("alpha", self.fit.alphas[own.clone()].to_vec()), ("score", scores)];
         let mut columns: Vec<_> = own_columns.map(|(name, values)| (name.to_owned(), values)).into();
         columns.extend(match held_out {
-            Some(held_out) => held_out.scores(at, block, totals)?,
+            Some(held_out) => held_out.scores(at, block, &self.variances[own.clone()], totals)?,
             None => held_out::none(&[], own.len()),
         });
         for (name, values) in &columns {

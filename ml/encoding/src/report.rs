@@ -1,6 +1,6 @@
 //! What ranks did and chose, for people: `ridge.json` of the model's folder.
 
-use crate::repeats::CeilingOf;
+use crate::{options::Precision, repeats::CeilingOf};
 use serde::{Deserialize, Serialize};
 use std::path::Path;
 use voxelflow_stage::{Error, Result};
@@ -11,6 +11,8 @@ use voxelflow_sync::{Communicator, CommunicatorExt};
 pub(crate) struct FitReport<Chosen> {
     /// Names of the columns of the coefficients.
     pub features: Vec<String>,
+    /// Of the numbers that it was fitted in.
+    pub precision: Precision,
     pub n_samples: usize,
     /// Of each run.
     pub run_samples: Vec<usize>,

@@ -156,7 +156,7 @@ fn read_rate<T: Number>(train: &mut Explained<'_>, block: usize) -> Result<f64> 
     let Explained { series, samples, .. } = train;
     let share = 0..samples.targets();
     let cancelled = &AtomicBool::new(false);
-    let mut targets = Share { series: *series, samples, share, cancelled, failed: None, variance: 0.0 };
+    let mut targets = Share::new(*series, samples, share, cancelled);
     let mut values = Mat::<T>::zeros(samples.count(), block);
     let clock = Instant::now();
     targets.read(0..block, values.as_mut()).map_err(|e| targets.cause(e))?;

@@ -22,7 +22,7 @@ fn noise(n: usize) -> f32 {
 }
 
 /// One run of noise; target 0 is constant, and the others follow from features in part.
-struct Run(Samples, MemoryFeed, MemoryFeed);
+struct Run(Samples, MemoryFeed, MemoryFeed<f64>);
 
 impl Run {
     fn of(count: usize, seed: usize) -> Self {
@@ -32,12 +32,12 @@ impl Run {
             _ => x(t, target % FEATURES) + noise(seed + 1_000_003 + target * count + t),
         };
         let series = (0..TARGETS).flat_map(|target| (0..count).map(move |t| y(target, t))).collect();
-        let features = (0..count).flat_map(|t| (0..FEATURES).map(move |j| x(t, j))).collect();
+        let features = (0..count).flat_map(|t| (0..FEATURES).map(move |j| f64::from(x(t, j)))).collect();
         let run = SampleRun { samples: count, first_rows: vec![0], ..SampleRun::default() };
         let names = (0..FEATURES).map(|j| format!("x{j}")).collect();
         let samples = Samples { features: names, runs: vec![run], groups: vec![TARGETS] };
-        let feed = |values, points| MemoryFeed::try_new(values, points).unwrap();
-        Self(samples, feed(series, count), feed(features, FEATURES))
+        let features = MemoryFeed::try_new(features, FEATURES).unwrap();
+        Self(samples, MemoryFeed::try_new(series, count).unwrap(), features)
     }
 
     fn explained(&mut self) -> Explained<'_> {

@@ -18,11 +18,27 @@ pub(crate) struct Share<'a> {
     pub cancelled: &'a AtomicBool,
     /// Why the last read failed, whole.
     pub failed: Option<voxelflow_stage::Error>,
-    /// `Σ (y − ȳ)² / n` over all targets of the share that vary and are finite, of the last pass.
-    pub variance: f64,
+    /// `Σ (y − ȳ)² / n` of each target of the share that was read; 0 where it is not finite.
+    pub variances: Vec<f64>,
 }
 
-impl Share<'_> {
+impl<'a> Share<'a> {
+    /// Of `series`, of which nothing has been read.
+    pub fn new(
+        series: &'a mut dyn SeriesFeed,
+        samples: &'a Samples,
+        share: Range<usize>,
+        cancelled: &'a AtomicBool,
+    ) -> Self {
+        let variances = vec![0.0; share.len()];
+        Self { series, samples, share, cancelled, failed: None, variances }
+    }
+
+    /// The sum of the targets' variances.
+    pub fn variance(&self) -> f64 {
+        self.variances.iter().sum()
+    }
+
     /// The stage's error for the solver's: the cause, where reading targets was it.
     pub fn cause(&mut self, error: Error) -> voxelflow_stage::Error {
         self.failed.take().unwrap_or_else(|| crate::options::of_ridge(error))
@@ -49,11 +65,8 @@ impl<T: Scalar> Targets<T> for Share<'_> {
             self.failed = Some(e);
             Error::Targets { from: range.start, to: range.end, reason }
         })?;
-        if range.start == 0 {
-            self.variance = 0.0;
-        }
-        let variances: Vec<f64> = into.par_col_iter_mut().map(|column| variance(column.as_ref())).collect();
-        self.variance += variances.iter().sum::<f64>();
+        let own = self.variances[range].par_iter_mut().zip(into.par_col_iter_mut());
+        own.for_each(|(own, column)| *own = variance(column.as_ref()));
         Ok(())
     }
 }

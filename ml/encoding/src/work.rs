@@ -36,14 +36,15 @@ pub(crate) struct Work<T> {
 }
 
 impl<T: Number> Work<T> {
-    /// Features are decomposed once, pieces of that by each rank.
+    /// Features are decomposed once, pieces of that by each rank; what says that numbers of 64 bits would have the digits that
+    /// these lack, on all ranks alike.
     pub fn shared(
         options: &EncodingOptions,
         settings: RidgeSettings,
         x: Mat<T>,
         samples: &Samples,
         c: &mut dyn Communicator,
-    ) -> Result<Self> {
+    ) -> Result<Result<Self, voxelflow_ridge::Error>> {
         let (rank, world) = (c.rank().0, c.world());
         let prepared = Prepared::new(x, settings).map_err(of_ridge)?;
         let without = !options.alpha_per_target
@@ -51,13 +52,18 @@ impl<T: Number> Work<T> {
             && options.choice()? == CvChoice::LeaveOneOut;
         let costs = Costs::of(&prepared, options.alphas.len(), without);
         let shares = costs.shares(samples.targets(), world);
-        Ok(Self {
+        let decompositions = (rank..prepared.decompositions()).step_by(world).len();
+        let ridge = match decomposed(prepared, c)? {
+            Ok(ridge) => ridge,
+            Err(too_few) => return Ok(Err(too_few)),
+        };
+        Ok(Ok(Self {
             share: shares.get(rank).cloned().unwrap_or_default(),
             one_by_one: false,
-            decompositions: (rank..prepared.decompositions()).step_by(world).len(),
+            decompositions,
             targets_per_rank: shares.iter().map(Range::len).collect(),
-            features: Features::Decomposed(decomposed(prepared, c)?),
-        })
+            features: Features::Decomposed(ridge),
+        }))
     }
 
     /// Each rank, or each target, decomposes the features.
@@ -112,6 +118,15 @@ impl<T: Number> Work<T> {
     }
 }
 
+/// What says that numbers of 64 bits would have the digits that these lack is no failure.
+pub(crate) fn too_narrow<R>(found: voxelflow_ridge::Result<R>) -> Result<Result<R, voxelflow_ridge::Error>> {
+    match found {
+        Ok(found) => Ok(Ok(found)),
+        Err(too_few @ voxelflow_ridge::Error::Condition { narrow: true, .. }) => Ok(Err(too_few)),
+        Err(other) => Err(of_ridge(other)),
+    }
+}
+
 /// Scores of penalties, over pieces that are fitted one after the other.
 pub(crate) struct MeanScores {
     /// Of the last piece: where there is one, over the targets of all ranks.
@@ -128,7 +143,7 @@ impl MeanScores {
     pub fn add<T>(&mut self, fit: &RidgeFit<T>) {
         self.of_all.clone_from(&fit.mean_scores);
         let fitted = (fit.alphas.len() - fit.unfit.len()) as f64;
-        if fitted > 0.0 {
+        if fitted > 0.0 && fit.mean_scores.iter().all(|score| score.is_finite()) {
             let weighted = fit.mean_scores.iter().map(|score| score * fitted).chain([fitted]);
             self.sums.iter_mut().zip(weighted).for_each(|(sum, value)| *sum += value);
         }
@@ -143,7 +158,10 @@ impl MeanScores {
 }
 
 /// The Gram matrix of shares of the samples, then the decompositions, one after the other on the next rank.
-fn decomposed<T: Number>(mut prepared: Prepared<T>, c: &mut dyn Communicator) -> Result<RidgeCv<T>> {
+fn decomposed<T: Number>(
+    mut prepared: Prepared<T>,
+    c: &mut dyn Communicator,
+) -> Result<Result<RidgeCv<T>, voxelflow_ridge::Error>> {
     let (rank, world) = (c.rank().0, c.world());
     let [n, p] = prepared.shape();
     let gram = if prepared.needs_gram() {
@@ -163,7 +181,7 @@ fn decomposed<T: Number>(mut prepared: Prepared<T>, c: &mut dyn Communicator) ->
     drop(gram);
     let spare = if own.is_empty() { prepared.spare_features() } else { None };
     let all = shared(own, count, [n, p], spare, c)?;
-    prepared.with(all).map_err(of_ridge)
+    too_narrow(prepared.with(all))
 }
 
 /// The penalties: what shares of the targets say, summed, and the errors of shares of the samples, summed.

@@ -50,7 +50,7 @@ impl DesignNode {
     /// A table without series or without key columns, or that knows no runs; options that do not fit it.
     pub fn try_new(table: LogicalPlan, options: DesignOptions) -> Result<Self> {
         let columns = table.schema().as_arrow();
-        let SeriesColumn { time_points, lengths, .. } = SeriesColumn::find_of_runs(DESIGN, columns)?;
+        let SeriesColumn { time_points, lengths, .. } = SeriesColumn::find_told(DESIGN, columns)?;
         let t_r = Provenance::of(columns)?.as_ref().and_then(Provenance::t_r);
         let points = Points { longest: time_points, lengths, kept: RunVolumes::of(columns)? };
         let designs = RunDesigns::try_new(RunFiles::of(columns)?, options, points, t_r)?;

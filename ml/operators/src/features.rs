@@ -4,25 +4,30 @@
 //!   a design     subject … run, regressor, series [T]     a row a run and regressor, as FROM design(…) gives it; T may be
 //!                                                         another one in another run
 //!   samples      (subject … run), tr, a, b, c [20], …     a row a run and repetition time, from 0; every other column of
-//!                                                         numbers, or of lists of numbers, is a feature
+//!                                                         numbers, or of lists of numbers, is a feature, but levels of
+//!                                                         a pandas index that has no name
 //! ```
-//! They are small beside the series: who fits or predicts holds them. In both, a column `stimulus` of text is no feature: it says
-//! what was seen or heard in a run, so that runs of one stimulus are known as repeats.
+//! They are in 64 bits: of time stamps (1.7e9) no seconds are left in 32. They are small beside the series: who fits or
+//! predicts holds them. In both, a column `stimulus` of text is no feature: it says what was seen or heard in a run, so that
+//! runs of one stimulus are known as repeats.
+
+mod columns;
 
 use crate::{
     Error, Result,
     design::{REGRESSOR_COLUMN, RUN_COLUMNS},
-    series_column::{SeriesColumn, padded, series_of, values_of},
+    series_column::{list_column, series_length},
 };
 use arrow::{
     array::{Array, ArrayRef, AsArray, RecordBatch},
     compute::cast,
-    datatypes::{DataType, Field, Float32Type, Int64Type, Schema},
+    datatypes::{DataType, Field, Int64Type, Schema},
     error::ArrowError,
 };
-use std::{collections::HashMap, sync::Arc};
-use voxelflow_dataset::RunKey;
-use voxelflow_stage::{KEY_COLUMNS, KeptVolumes, RunVolumes, key_in};
+use columns::{Lists, Part, is_unnamed_index, names_of};
+use std::collections::HashMap;
+use voxelflow_dataset::{Finding, LedgerEntry, LedgerNotes, Level, RunKey};
+use voxelflow_stage::{KEY_COLUMNS, KeptVolumes, RunLengths, RunVolumes, key_in};
 
 /// Clause of the statement, for messages.
 pub(crate) const FEATURES: &str = "FEATURES";
@@ -30,6 +35,7 @@ pub(crate) const FEATURES: &str = "FEATURES";
 const TR: &str = "tr";
 /// The column that says what a run's stimulus is.
 const STIMULUS: &str = "stimulus";
+
 /// Which columns of a table are features.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct FeatureTable {
@@ -38,13 +44,28 @@ pub(crate) struct FeatureTable {
     /// Whether it says what a run's stimulus is.
     stimulus: bool,
     form: Form,
+    /// Columns that nobody meant: levels of an index without a name, as pandas writes them.
+    left_out: Vec<String>,
 }
 
 #[derive(Clone, Debug, PartialEq)]
 enum Form {
-    Design(SeriesColumn, Option<RunVolumes>),
+    Design(Design),
     /// Columns of features.
     Samples(Vec<String>),
+}
+
+/// A table of regressors, a row a regressor of a run.
+#[derive(Clone, Debug, PartialEq)]
+struct Design {
+    /// The column of lists.
+    column: String,
+    /// Their length where it is one.
+    length: Option<usize>,
+    /// The length of each run, where they are several and the table says so.
+    lengths: Option<RunLengths>,
+    /// The volumes that each run has, where it has not all.
+    kept: Option<RunVolumes>,
 }
 
 /// The features of one run.
@@ -57,7 +78,7 @@ pub(crate) struct FeatureRun {
     /// Samples.
     pub samples: usize,
     /// `[samples, features]` row-major.
-    pub values: Vec<f32>,
+    pub values: Vec<f64>,
     /// Which volumes of the run they are, where they are not all.
     pub kept: Option<KeptVolumes>,
 }
@@ -93,11 +114,14 @@ impl FeatureTable {
         let stimulus =
             schema.column_with_name(STIMULUS).is_some_and(|(_, field)| field.data_type().is_string());
         if has(REGRESSOR_COLUMN) {
-            return Ok(Self {
-                keys,
-                stimulus,
-                form: Form::Design(SeriesColumn::find_of_runs(FEATURES, schema)?, RunVolumes::of(schema)?),
+            let series = list_column(FEATURES, schema)?;
+            let form = Form::Design(Design {
+                column: series.name().clone(),
+                length: series_length(series.data_type()),
+                lengths: RunLengths::of(schema)?,
+                kept: RunVolumes::of(schema)?,
             });
+            return Ok(Self { keys, stimulus, form, left_out: Vec::new() });
         }
         let columns = || schema.fields().iter().map(|f| format!("{} {}", f.name(), f.data_type())).collect();
         let column = |name, needed, found: &str| Error::Column {
@@ -117,8 +141,12 @@ impl FeatureTable {
             let name = f.name().as_str();
             name != TR && !KEY_COLUMNS[..RUN_COLUMNS].contains(&name) && !(stimulus && name == STIMULUS)
         });
-        let mut features = Vec::new();
+        let (mut features, mut left_out) = (Vec::new(), Vec::new());
         for field in others {
+            if is_unnamed_index(field.name()) {
+                left_out.push(field.name().clone());
+                continue;
+            }
             if !is_feature(field) {
                 return Err(refused(format!(
                     "column `{}` is {}: features are numbers or lists of numbers; leave it out of the SELECT",
@@ -131,7 +159,7 @@ impl FeatureTable {
         if features.is_empty() {
             return Err(refused("there is no column of features beside the keys and `tr`"));
         }
-        Ok(Self { keys, stimulus, form: Form::Samples(features) })
+        Ok(Self { keys, stimulus, form: Form::Samples(features), left_out })
     }
 
     /// Names of the features of a sample, where the columns of `schema` tell: lists of one length, a row a sample.
@@ -152,8 +180,8 @@ impl FeatureTable {
     /// Samples of every run of a design, where they are of one length.
     pub fn time_points(&self) -> Option<usize> {
         match &self.form {
-            Form::Design(series, _) if series.lengths.is_none() => Some(series.time_points),
-            Form::Design(..) | Form::Samples(_) => None,
+            Form::Design(design) => design.length,
+            Form::Samples(_) => None,
         }
     }
 
@@ -164,11 +192,11 @@ impl FeatureTable {
     /// Never: names and numbers can be written.
     pub fn metadata(&self) -> Result<HashMap<String, String>> {
         let mut metadata = HashMap::new();
-        if let Form::Design(series, kept) = &self.form {
-            if let Some(lengths) = &series.lengths {
+        if let Form::Design(design) = &self.form {
+            if let Some(lengths) = design.lengths.as_ref().filter(|_| design.length.is_none()) {
                 metadata.extend(lengths.to_metadata()?);
             }
-            if let Some(kept) = kept {
+            if let Some(kept) = &design.kept {
                 metadata.extend(kept.to_metadata()?);
             }
         }
@@ -177,7 +205,19 @@ impl FeatureTable {
 
     /// Whether the runs of a design are of several lengths.
     pub fn is_ragged(&self) -> bool {
-        matches!(&self.form, Form::Design(series, _) if series.lengths.is_some())
+        matches!(&self.form, Form::Design(design) if design.length.is_none())
+    }
+
+    /// Tells the ledger what of the table is no feature that looks like one.
+    pub fn note(&self, notes: &LedgerNotes) {
+        if self.left_out.is_empty() {
+            return;
+        }
+        let reason = "columns of an index without a name, as pandas writes them: no features; name the index, or select the \
+                      column under a name of its own, to have it as one";
+        let (level, count) = (Level::Value, self.left_out.len() as u64);
+        let entry = LedgerEntry::of_run(RunKey::default(), level, Finding::Dropped, reason, count);
+        notes.note(entry.named(self.left_out.iter().map(String::as_str)));
     }
 
     /// The features in `batches`, which come in the order of the table's partitions.
@@ -186,7 +226,7 @@ impl FeatureTable {
     /// Runs of different features, samples that are missing or there twice, values that are not finite.
     pub fn read(&self, batches: &[RecordBatch]) -> Result<Features> {
         let features = match &self.form {
-            Form::Design(series, kept) => self.read_design(series, kept.as_ref(), batches),
+            Form::Design(design) => self.read_design(design, batches),
             Form::Samples(columns) => self.read_samples(columns, batches),
         }?;
         for run in &features.runs {
@@ -204,38 +244,35 @@ impl FeatureTable {
         Ok(features)
     }
 
-    fn read_design(
-        &self,
-        series: &SeriesColumn,
-        kept: Option<&RunVolumes>,
-        batches: &[RecordBatch],
-    ) -> Result<Features> {
+    fn read_design(&self, design: &Design, batches: &[RecordBatch]) -> Result<Features> {
+        let (series, kept) = (design.column.as_str(), design.kept.as_ref());
         let mut runs = Runs::default();
-        let mut columns: Vec<Vec<(String, Vec<f32>)>> = Vec::new();
+        let mut columns: Vec<Vec<(String, Vec<f64>)>> = Vec::new();
         for batch in batches {
             let (keys, stimuli) = (self.keys_of(batch)?, self.stimuli_of(batch)?);
             let names = column(batch, REGRESSOR_COLUMN, &DataType::Utf8)?;
-            let lists = batch.column_by_name(&series.name).ok_or_else(|| refused("lost its series"))?;
-            let padded = padded(lists, series.time_points).map_err(|e| refused(e.to_string()))?;
-            let (lists, lengths) = padded;
-            let all = values_of(&lists).chunks_exact(series.time_points).zip(&lengths);
-            for (row, (values, length)) in all.enumerate() {
-                let values = &values[..*length as usize];
+            let lists = Lists::of(batch, series)?;
+            for row in 0..batch.num_rows() {
                 let number = runs.number(key_of(&keys, row));
                 runs.sees(number, text_of(stimuli.as_ref(), row))?;
                 columns.resize_with(runs.keys.len(), Vec::new);
                 let name = names.as_string::<i32>().value(row).to_owned();
-                let values = if lists.is_null(row) { vec![f32::NAN; values.len()] } else { values.to_vec() };
-                columns[number].push((name, values));
+                let Some(values) = lists.row(row) else {
+                    let run = run_name(&runs.keys[number]);
+                    return Err(refused(format!(
+                        "`{series}` of regressor {name} is null in {run}; leave it out"
+                    )));
+                };
+                columns[number].push((name, values.collect()));
             }
         }
         let names: Vec<String> =
             columns.first().into_iter().flatten().map(|(name, _)| name.clone()).collect();
         let mut found = Vec::with_capacity(columns.len());
         for ((key, stimulus), own) in runs.keys.into_iter().zip(runs.stimuli).zip(columns) {
-            let mut by_name: HashMap<&str, &[f32]> =
+            let mut by_name: HashMap<&str, &[f64]> =
                 own.iter().map(|(name, values)| (name.as_str(), values.as_slice())).collect();
-            let ordered: Option<Vec<&[f32]>> =
+            let ordered: Option<Vec<&[f64]>> =
                 names.iter().map(|name| by_name.remove(name.as_str())).collect();
             let Some(ordered) = ordered.filter(|_| by_name.is_empty() && own.len() == names.len()) else {
                 let own: Vec<&str> = own.iter().map(|(name, _)| name.as_str()).collect();
@@ -264,7 +301,7 @@ impl FeatureTable {
 
     fn read_samples(&self, columns: &[String], batches: &[RecordBatch]) -> Result<Features> {
         let mut runs = Runs::default();
-        let mut samples: Vec<(Vec<i64>, Vec<f32>)> = Vec::new();
+        let mut samples: Vec<(Vec<i64>, Vec<f64>)> = Vec::new();
         let mut names: Vec<String> = Vec::new();
         for batch in batches.iter().filter(|batch| batch.num_rows() > 0) {
             let (keys, stimuli) = (self.keys_of(batch)?, self.stimuli_of(batch)?);
@@ -288,8 +325,17 @@ impl FeatureTable {
                     return Err(refused(format!("`tr` is null in {}", run_name(&runs.keys[number]))));
                 }
                 let (numbers, values) = &mut samples[number];
-                numbers.push(trs.as_primitive::<Int64Type>().value(row));
-                parts.iter().for_each(|part| part.push(row, values));
+                let tr = trs.as_primitive::<Int64Type>().value(row);
+                numbers.push(tr);
+                for (part, name) in parts.iter().zip(columns) {
+                    part.push(row, values).map_err(|(found, expected)| {
+                        let run = run_name(&runs.keys[number]);
+                        refused(format!(
+                            "column `{name}` has a list of {found} numbers in {run}, tr {tr}, and others of {expected}: lists of \
+                             features are of one length"
+                        ))
+                    })?;
+                }
             }
         }
         let runs = runs.keys.into_iter().zip(runs.stimuli).zip(samples);
@@ -384,53 +430,8 @@ impl Runs {
     }
 }
 
-/// A column of numbers or lists, `[rows, width]`.
-struct Part {
-    values: ArrayRef,
-    /// None: the column is of single numbers.
-    lists: Option<(ArrayRef, usize)>,
-}
-
-impl Part {
-    fn of(batch: &RecordBatch, name: &str) -> Result<Self> {
-        let found = batch.column_by_name(name).ok_or_else(|| refused(format!("column `{name}` is gone")))?;
-        let width = match found.data_type() {
-            DataType::FixedSizeList(_, n) => usize::try_from(*n).unwrap_or(0),
-            DataType::List(_) => usize::try_from(found.as_list::<i32>().value_length(0)).unwrap_or(0),
-            DataType::LargeList(_) => usize::try_from(found.as_list::<i64>().value_length(0)).unwrap_or(0),
-            _ => return Ok(Self { values: column(batch, name, &DataType::Float32)?, lists: None }),
-        };
-        let lists = series_of(found, width)
-            .map_err(|e| refused(format!("column `{name}` holds lists of different lengths: {e}")))?;
-        Ok(Self { values: Arc::clone(lists.values()), lists: Some((Arc::new(lists), width)) })
-    }
-
-    fn names(&self, name: &str) -> Vec<String> {
-        names_of(name, self.lists.as_ref().map(|(_, width)| *width))
-    }
-
-    /// Appends what row `row` has; null is NaN, which is refused with its place.
-    fn push(&self, row: usize, to: &mut Vec<f32>) {
-        let values = self.values.as_primitive::<Float32Type>();
-        let value = |at: usize| if values.is_valid(at) { values.value(at) } else { f32::NAN };
-        match &self.lists {
-            None => to.push(value(row)),
-            Some((lists, width)) if lists.is_null(row) => to.extend(std::iter::repeat_n(f32::NAN, *width)),
-            Some((_, width)) => to.extend((row * width..(row + 1) * width).map(value)),
-        }
-    }
-}
-
-/// Names of the features of a column: its own, or, of lists of a width, one for each place.
-fn names_of(column: &str, width: Option<usize>) -> Vec<String> {
-    match width {
-        None => vec![column.to_owned()],
-        Some(width) => (0..width).map(|number| format!("{column}[{number}]")).collect(),
-    }
-}
-
 /// The samples of a run in the order of their numbers.
-fn in_order(key: RunKey, numbers: &[i64], values: Vec<f32>, p: usize) -> Result<FeatureRun> {
+fn in_order(key: RunKey, numbers: &[i64], values: Vec<f64>, p: usize) -> Result<FeatureRun> {
     let samples = numbers.len();
     let mut order: Vec<usize> = (0..samples).collect();
     order.sort_by_key(|row| numbers[*row]);
@@ -455,23 +456,13 @@ fn in_order(key: RunKey, numbers: &[i64], values: Vec<f32>, p: usize) -> Result<
     Ok(FeatureRun { key, stimulus: None, samples, values, kept: None })
 }
 
-impl Features {
-    /// The features of the runs `order`, one after the other, `[n_samples, n_features]`.
-    pub fn values(&self, order: &[usize]) -> Vec<f32> {
-        order
-            .iter()
-            .filter_map(|run| self.runs.get(*run))
-            .flat_map(|run| run.values.iter().copied())
-            .collect()
-    }
-}
-
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
     use crate::series_column::series_type;
     use arrow::array::{FixedSizeListArray, Float32Array, Float64Array, Int32Array, StringArray};
+    use std::sync::Arc;
 
     fn long(runs: &[&str], trs: &[i32], a: &[f64]) -> RecordBatch {
         let lists: Vec<f32> = a.iter().flat_map(|a| [*a as f32 * 10.0, *a as f32 * 100.0]).collect();
@@ -504,7 +495,6 @@ mod tests {
         let run = |at: usize| (found.runs[at].key[3].clone().unwrap(), found.runs[at].values.clone());
         assert_eq!(run(0), ("2".into(), vec![1., 10., 100., 4., 40., 400.]));
         assert_eq!(run(1), ("1".into(), vec![3., 30., 300., 2., 20., 200.]));
-        assert_eq!(found.values(&[1, 0])[..3], [3., 30., 300.]);
     }
 
     #[test]

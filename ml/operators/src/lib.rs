@@ -62,6 +62,6 @@ pub use same_grid::SameGrid;
 pub use series_column::SeriesColumn;
 pub use split::{FOLD_COLUMN, SPLIT, SPLIT_COLUMN, SplitNode, SplitOptions, plan_split};
 pub use train::{
-    FailureCause, GangMember, GangMemberExec, GangOptions, RankFailure, Statistics, SubjectOverlap,
-    TrainExec, TrainJob, TrainNode, TrainOptions, end_cut_off,
+    FailureCause, GangMember, GangMemberExec, GangOptions, RankFailure, RunVoxels, Statistics,
+    SubjectOverlap, TrainExec, TrainJob, TrainNode, TrainOptions, end_cut_off,
 };

@@ -15,14 +15,17 @@ use voxelflow_stage::{RunLengths, SERIES_COLUMN};
 pub(crate) const OF_ONE_LENGTH: &str =
     "take runs of one length T, with arrow_cast(series, 'FixedSizeList(T, Float32)')";
 
+/// Points of series whose table does not say how long they are.
+pub(crate) const UNKNOWN: usize = 0;
+
 /// A list column and the length of its lists.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SeriesColumn {
     /// Its name.
     pub name: String,
-    /// Points of every series, or of the longest.
+    /// Points of every series, or of the longest; 0 where they are of any length, and only the rows tell.
     pub time_points: usize,
-    /// How long each run is, where they are of several lengths.
+    /// How long each run is, where they are of several lengths and the schema says so.
     pub lengths: Option<RunLengths>,
 }
 
@@ -39,49 +42,82 @@ impl SeriesColumn {
     ///
     /// # Errors
     /// [`Error::Column`] where there is neither, or the schema does not say it.
-    pub fn find_of_runs(operator: &'static str, schema: &Schema) -> Result<Self> {
+    pub fn find_told(operator: &'static str, schema: &Schema) -> Result<Self> {
         Self::with_lengths(operator, schema, RunLengths::of(schema)?)
     }
 
+    /// The same column, for who takes lists of any length, and asks the rows where the schema does not say how long runs are.
+    ///
+    /// # Errors
+    /// [`Error::Column`] where there is no such column.
+    pub fn find_of_runs(operator: &'static str, schema: &Schema) -> Result<Self> {
+        let field = list_column(operator, schema)?;
+        if is_ragged(field.data_type()) && RunLengths::of(schema)?.is_none() {
+            return Ok(Self { name: field.name().clone(), time_points: UNKNOWN, lengths: None });
+        }
+        Self::find_told(operator, schema)
+    }
+
     fn with_lengths(operator: &'static str, schema: &Schema, lengths: Option<RunLengths>) -> Result<Self> {
-        let lists: Vec<&FieldRef> = schema.fields().iter().filter(|f| is_list(f.data_type())).collect();
-        let named = schema.fields().iter().find(|f| f.name() == SERIES_COLUMN);
-        let wrong = |found: String| Error::Column {
-            operator,
-            column: SERIES_COLUMN,
-            needed: "FixedSizeList<Float32, T>",
-            found,
-            columns: schema.fields().iter().map(|f| format!("{} {}", f.name(), f.data_type())).collect(),
-        };
-        let field = match (named, lists.as_slice()) {
-            (Some(field), _) => field,
-            (None, [field]) => *field,
-            (None, []) => return Err(wrong("and the table has no column of series".into())),
-            (None, several) => {
-                let names: Vec<&str> = several.iter().map(|f| f.name().as_str()).collect();
-                return Err(wrong(format!(
-                    "and the table has several lists, {}: name one `series`",
-                    names.join(", ")
-                )));
-            }
-        };
+        let field = list_column(operator, schema)?;
         let name = field.name().clone();
         match (series_length(field.data_type()), lengths) {
             (Some(time_points), _) => Ok(Self { name, time_points, lengths: None }),
             (None, Some(lengths)) if is_ragged(field.data_type()) => {
                 Ok(Self { name, time_points: lengths.longest(), lengths: Some(lengths) })
             }
-            (None, _) if is_list(field.data_type()) => {
-                Err(wrong(format!("which holds lists of several lengths: {OF_ONE_LENGTH}")))
+            (None, _) => {
+                let found = format!("which holds lists of several lengths: {OF_ONE_LENGTH}");
+                Err(wrong(operator, schema, found))
             }
-            (None, _) => Err(wrong(format!("which is {}", field.data_type()))),
         }
     }
 }
 
-/// `List<number>`.
+/// The column `series`, or the only column of lists, of one length or of several.
+///
+/// # Errors
+/// [`Error::Column`] where there is neither.
+pub(crate) fn list_column<'a>(operator: &'static str, schema: &'a Schema) -> Result<&'a FieldRef> {
+    let lists: Vec<&FieldRef> = schema.fields().iter().filter(|f| is_list(f.data_type())).collect();
+    let named = schema.fields().iter().find(|f| f.name() == SERIES_COLUMN);
+    let wrong = |found: String| wrong(operator, schema, found);
+    let field = match (named, lists.as_slice()) {
+        (Some(field), _) => field,
+        (None, [field]) => *field,
+        (None, []) => return Err(wrong("and the table has no column of series".into())),
+        (None, several) => {
+            let names: Vec<&str> = several.iter().map(|f| f.name().as_str()).collect();
+            return Err(wrong(format!(
+                "and the table has several lists, {}: name one `series`",
+                names.join(", ")
+            )));
+        }
+    };
+    let numbers = |data_type: &DataType| match data_type {
+        DataType::FixedSizeList(item, n) => *n > 0 && item.data_type().is_numeric(),
+        DataType::List(item) | DataType::LargeList(item) => item.data_type().is_numeric(),
+        _ => false,
+    };
+    if numbers(field.data_type()) { Ok(field) } else { Err(wrong(format!("which is {}", field.data_type()))) }
+}
+
+fn wrong(operator: &'static str, schema: &Schema, found: String) -> Error {
+    Error::Column {
+        operator,
+        column: SERIES_COLUMN,
+        needed: "FixedSizeList<Float32, T>",
+        found,
+        columns: schema.fields().iter().map(|f| format!("{} {}", f.name(), f.data_type())).collect(),
+    }
+}
+
+/// `List<number>`, which other tools write as `LargeList` too.
 pub(crate) fn is_ragged(data_type: &DataType) -> bool {
-    matches!(data_type, DataType::List(item) if item.data_type().is_numeric())
+    match data_type {
+        DataType::List(item) | DataType::LargeList(item) => item.data_type().is_numeric(),
+        _ => false,
+    }
 }
 
 /// Length of the lists of `FixedSizeList<number, T>`.
@@ -104,7 +140,8 @@ fn lists_of(length: usize, number: &DataType) -> DataType {
     DataType::FixedSizeList(item, i32::try_from(length).unwrap_or(i32::MAX))
 }
 
-fn is_list(data_type: &DataType) -> bool {
+/// Whether a column is of lists, of whatever.
+pub(crate) fn is_list(data_type: &DataType) -> bool {
     matches!(data_type, DataType::FixedSizeList(..) | DataType::List(_) | DataType::LargeList(_))
 }
 
@@ -135,6 +172,11 @@ pub(crate) fn series_as(
 /// # Errors
 /// Lists that are longer, or of something else than numbers.
 pub(crate) fn padded(array: &ArrayRef, length: usize) -> Result<(FixedSizeListArray, Vec<u32>), ArrowError> {
+    let narrow = match array.data_type() {
+        DataType::LargeList(item) => Some(cast(array, &DataType::List(Arc::clone(item)))?),
+        _ => None,
+    };
+    let array = narrow.as_ref().unwrap_or(array);
     let Some(lists) = array.as_list_opt::<i32>() else {
         let lists = series_of(array, length)?;
         let lengths = vec![length as u32; lists.len()];
@@ -207,7 +249,9 @@ mod tests {
         let lengths = RunLengths::of_runs([(run("1"), 3), (run("2"), 2)]).unwrap().unwrap();
         let lists = DataType::new_list(DataType::Float64, true);
         let schema = Schema::new(vec![Field::new("series", lists, true)]);
-        assert!(SeriesColumn::find_of_runs("TRAIN", &schema).is_err());
+        assert!(SeriesColumn::find_told("TRAIN", &schema).is_err());
+        let asked = SeriesColumn::find_of_runs("TRAIN", &schema).unwrap();
+        assert_eq!((asked.time_points, asked.lengths), (UNKNOWN, None));
         let schema = schema.with_metadata(lengths.to_metadata().unwrap());
         let found = SeriesColumn::find_of_runs("TRAIN", &schema).unwrap();
         assert_eq!((found.time_points, found.lengths), (3, Some(lengths)));

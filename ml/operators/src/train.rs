@@ -12,6 +12,7 @@
 
 mod card_claim;
 mod collected;
+mod common_voxels;
 mod exec;
 mod explaining;
 mod gang;
@@ -32,7 +33,7 @@ mod statistics;
 mod target_table;
 
 pub use exec::TrainExec;
-pub use job::{GangOptions, SubjectOverlap, TrainJob, TrainOptions};
+pub use job::{GangOptions, RunVoxels, SubjectOverlap, TrainJob, TrainOptions};
 pub use member::{GangMember, GangMemberExec};
 pub use node::TrainNode;
 pub use rank_row::{FailureCause, RankFailure};

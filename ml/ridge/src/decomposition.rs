@@ -98,10 +98,10 @@ impl<T: Scalar> Prepared<T> {
     /// Number `number` of the decompositions: 0 is that of all samples. `whole`: the Gram matrix, where one is needed.
     ///
     /// # Errors
-    /// Penalties too small for these features; [`Error::Samples`] for a number that there is not.
+    /// A matrix that does not converge; [`Error::Samples`] for a number that there is not.
     pub fn decompose(&self, number: usize, whole: Option<&Mat<f64>>) -> Result<Decomposition<T>> {
         let x = self.x.as_ref();
-        let found = match number.checked_sub(1) {
+        match number.checked_sub(1) {
             None => {
                 let spectrum = match whole.filter(|_| self.needs_gram()) {
                     Some(whole) => Spectrum::of_gram(whole)?,
@@ -111,16 +111,14 @@ impl<T: Scalar> Prepared<T> {
                     CrossValidation::LeaveOneOut => spectrum.project(x),
                     CrossValidation::Folds(_) => Mat::zeros(0, 0),
                 };
-                Decomposition { spectrum, z }
+                Ok(Decomposition { spectrum, z })
             }
             Some(fold) => {
                 let (found, expected) = (number, self.decompositions());
                 let fold = self.folds.get(fold).ok_or(Error::Samples { what: "cv", found, expected })?;
-                fold.decompose(x, whole)?
+                fold.decompose(x, whole)
             }
-        };
-        found.spectrum.check(&self.settings.alphas)?;
-        Ok(found)
+        }
     }
 
     /// The features, from who decomposes nothing any more: a fit by leave-one-out needs them in the basis only, and what others
@@ -132,12 +130,14 @@ impl<T: Scalar> Prepared<T> {
     /// A fit, ready for targets.
     ///
     /// # Errors
-    /// Other than all decompositions, in their order.
+    /// Penalties too small for these features: [`Error::Condition`]. Other than all decompositions, in their order.
     pub fn with(self, mut decompositions: Vec<Decomposition<T>>) -> Result<RidgeCv<T>> {
         let (found, expected) = (decompositions.len(), self.decompositions());
         if found != expected {
             return Err(Error::Samples { what: "the list of decompositions", found, expected });
         }
+        // Whoever has the decompositions of others says the same as they.
+        decompositions.iter().try_for_each(|own| own.spectrum.check(&self.settings.alphas))?;
         let of_folds = decompositions.split_off(1);
         match decompositions.pop() {
             Some(whole) => Ok(RidgeCv::from_parts(self, whole, of_folds)),

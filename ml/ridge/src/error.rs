@@ -39,8 +39,8 @@ pub enum Error {
     },
     /// A penalty so small that the solution would be noise.
     #[error(
-        "alpha {alpha:e} leaves a condition number of {condition:.1e}, and with it fewer than three correct digits: \
-         features are duplicated or nearly so; drop them, or use alphas of at least {smallest:.1e}"
+        "alpha {alpha:e} leaves a condition number of {condition:.1e}, and with it fewer than three correct digits{}",
+        way_out(*narrow, *smallest)
     )]
     Condition {
         /// The penalty.
@@ -49,6 +49,8 @@ pub enum Error {
         condition: f64,
         /// The smallest penalty that would do.
         smallest: f64,
+        /// Numbers of 64 bits would have more digits.
+        narrow: bool,
     },
     /// An eigendecomposition that did not converge.
     #[error("the eigendecomposition of the {size} × {size} matrix did not converge")]
@@ -84,6 +86,17 @@ pub enum Error {
         /// What was asked for is at fault, not the card.
         input: bool,
     },
+}
+
+fn way_out(narrow: bool, smallest: f64) -> String {
+    match narrow {
+        true => format!(
+            " in numbers of 32 bits: use 64 (precision => 'f64'), or alphas of at least {smallest:.1e}"
+        ),
+        false => format!(
+            ": features are duplicated or nearly so; drop them, or use alphas of at least {smallest:.1e}"
+        ),
+    }
 }
 
 impl Error {

@@ -12,7 +12,8 @@ use std::ops::Range;
 #[derive(Clone, Debug)]
 pub struct Evidence<T> {
     pub(crate) sums: Vec<f64>,
-    /// Of each target of the share the score of each penalty; none where leave-one-out needs no predictions.
+    /// Of each target of the share the score of each penalty, NaN where it has none; none where leave-one-out needs no
+    /// predictions.
     pub(crate) scores: Vec<Vec<f64>>,
     pub(crate) count: usize,
     pub(crate) unfit: Vec<usize>,
@@ -62,10 +63,10 @@ impl<T> Evidence<T> {
 pub struct RidgeFit<T> {
     /// Of each target; all equal where it is shared. NaN for a target that is constant or not finite.
     pub alphas: Vec<f64>,
-    /// The mean score of each penalty over the targets that can be fitted, and, where penalties are chosen by
-    /// target, the best score of each target.
+    /// The mean score of each penalty over all folds of all targets that have a score there; NaN where there is none.
     pub mean_scores: Vec<f64>,
-    /// The best score of each target; empty where the penalty is shared and leave-one-out needed no predictions.
+    /// The score of each target under its penalty, over the folds that it has one in: by R² and Pearson's r those in which it is
+    /// not constant. NaN where there is none. Empty where the penalty is shared and leave-one-out needed no predictions.
     pub best_scores: Vec<f64>,
     /// Targets that are constant, or have NaN or infinity: their coefficients are NaN.
     pub unfit: Vec<usize>,

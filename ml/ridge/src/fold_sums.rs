@@ -13,6 +13,7 @@ use crate::folds::{mean_of_train, rows};
 use crate::quadratic::{Quadratic, Shrinkage};
 use crate::score::Sums;
 use crate::spectrum::{gram, product, threads};
+use crate::targets::TargetBlock;
 use crate::{Decomposition, Scalar, Score};
 use faer::linalg::matmul::matmul;
 use faer::{Accum, ColRef, Mat, MatRef};
@@ -25,26 +26,55 @@ pub(crate) struct FoldTargets<T> {
     n_held: usize,
     /// Means of the training samples.
     means: Vec<f64>,
-    /// Of each target, what the samples that are predicted and their squares sum to, about those means: beside them
-    /// predictions of a huge penalty are lost.
-    sums: Vec<(f64, f64)>,
+    held: Vec<Held>,
+}
+
+/// A target in the samples that a fold predicts.
+#[derive(Clone, Copy)]
+struct Held {
+    /// What these and their squares sum to, about the mean of the training samples: beside them predictions of a huge penalty
+    /// are lost.
+    y: f64,
+    yy: f64,
+    /// Whether they vary, and whether the training samples do.
+    varies: bool,
+    learned: bool,
+}
+
+impl Held {
+    /// R² asks how much of what varies is explained, r too, of predictions that vary.
+    fn has(&self, score: Score) -> bool {
+        match score {
+            Score::NegMeanSquaredError => true,
+            Score::R2 => self.varies,
+            Score::Pearson => self.varies && self.learned,
+        }
+    }
 }
 
 impl<T: Scalar> FoldTargets<T> {
-    /// Of `y`, `[n_samples, n_targets]`, about its means: `out` is held out, of which the first `n_held` are predicted.
-    pub fn new(y: MatRef<'_, T>, out: &[usize], n_held: usize) -> Self {
-        let n_train = (y.nrows() - out.len()) as f64;
-        let out = rows(y, out);
-        let of = |_, column: ColRef<'_, T>| {
+    /// Of `block`: `out` is held out, of which the first `n_held` are predicted.
+    pub fn new(block: &TargetBlock<T>, out: &[usize], n_held: usize) -> Self {
+        let (n, n_train) = (block.values.nrows() as f64, (block.values.nrows() - out.len()) as f64);
+        let out = rows(block.values.as_ref(), out);
+        let of = |target: usize, column: ColRef<'_, T>| {
             let mean = mean_of_train(column, n_train);
             let add = |(y, yy): (f64, f64), value: &T| {
                 let about = value.wide() - mean;
                 (y + about, yy + about * about)
             };
-            (mean, column.iter().take(n_held).fold((0.0, 0.0), add))
+            let (y, yy) = column.iter().take(n_held).fold((0.0, 0.0), add);
+            let (_, besides) = column.iter().skip(n_held).fold((0.0, 0.0), add);
+            let (flat, n_held) = (block.flat[target], n_held as f64);
+            let varies = yy - y * y / n_held > n_held * flat;
+            // All samples, less those that are out. Little is left of a difference that rounding may have made.
+            let all = block.squares[target] + n * mean * mean;
+            let left = all - yy - besides;
+            let learned = left > n_train * flat.max(all / n * T::EPSILON);
+            (mean, Held { y, yy, varies, learned })
         };
-        let (means, sums) = of_columns(out.as_ref(), of).into_iter().unzip();
-        Self { out, n_held, means, sums }
+        let (means, held) = of_columns(out.as_ref(), of).into_iter().unzip();
+        Self { out, n_held, means, held }
     }
 
     /// `m − Y_outᵀ·Z_out` of the fold `of`; `yz`: the part of the product that the samples make that are predicted.
@@ -91,7 +121,8 @@ impl<T: Scalar> FoldSums<T> {
         Self { shrinkage: Shrinkage::new(values, alphas), squares, z }
     }
 
-    /// Scores of the targets of `part`, `[n_targets, n_alphas]`, in the fold `of`; `scratch` may have any size.
+    /// Scores of the targets of `part`, `[n_targets, n_alphas]`, in the fold `of`; NaN where it can have none. `scratch` may have
+    /// any size.
     pub fn scores(
         &self,
         of: &Decomposition<T>,
@@ -100,7 +131,7 @@ impl<T: Scalar> FoldSums<T> {
         score: Score,
         scratch: &mut Mat<f64>,
     ) -> Mat<f64> {
-        let FoldTargets { n_held, means, sums, .. } = part;
+        let FoldTargets { n_held, means, held, .. } = part;
         let mut yz = product(part.out.subrows(0, *n_held).transpose(), of.z.subrows(0, *n_held));
         let m = match statistic {
             Statistic::Features(xy) => {
@@ -119,15 +150,42 @@ impl<T: Scalar> FoldSums<T> {
         let p = self.shrinkage.weighted(m.as_ref(), &self.z);
         let n = *n_held as f64;
         Mat::from_fn(pp.nrows(), pp.ncols(), |target, alpha| {
-            let ((y, yy), at) = (sums[target], (target, alpha));
-            Sums { n, y, p: p[at], yy, pp: pp[at], yp: yp[at] }.score(score)
+            let (Held { y, yy, .. }, at) = (held[target], (target, alpha));
+            let sums = Sums { n, y, p: p[at], yy, pp: pp[at], yp: yp[at] };
+            if held[target].has(score) { sums.score(score) } else { f64::NAN }
         })
     }
 }
 
-/// The mean over folds of their scores, `[n_targets, n_alphas]`, by penalty.
-pub(crate) fn mean_of_folds(scores: impl ExactSizeIterator<Item = Mat<f64>>) -> Vec<Vec<f64>> {
-    let count = scores.len() as f64;
-    let Some(sum) = scores.reduce(|sum, own| sum + own) else { return Vec::new() };
-    (0..sum.ncols()).map(|alpha| sum.col(alpha).iter().map(|sum| sum / count).collect()).collect()
+/// Scores of targets, each over the folds that it has a score in.
+pub(crate) struct FoldMeans {
+    /// By penalty and target; NaN where there is no such fold.
+    pub scores: Vec<Vec<f64>>,
+    /// Of each target how many there are.
+    pub folds: Vec<f64>,
+}
+
+impl FoldMeans {
+    /// Of the scores of each fold, `[n_targets, n_alphas]`.
+    pub fn of(each: impl Iterator<Item = Mat<f64>>) -> Self {
+        let (mut sum, mut folds) = (Mat::<f64>::new(), Vec::new());
+        for own in each {
+            if sum.nrows() == 0 {
+                (sum, folds) = (Mat::zeros(own.nrows(), own.ncols()), vec![0.0; own.nrows()]);
+            }
+            for (target, folds) in folds.iter_mut().enumerate() {
+                if own.row(target).iter().all(|score| score.is_finite()) {
+                    sum.row_mut(target)
+                        .iter_mut()
+                        .zip(own.row(target).iter())
+                        .for_each(|(sum, own)| *sum += own);
+                    *folds += 1.0;
+                }
+            }
+        }
+        let means =
+            |alpha: usize| sum.col(alpha).iter().zip(&folds).map(|(sum, folds)| sum / folds).collect();
+        let scores = (0..sum.ncols()).map(means).collect();
+        Self { scores, folds }
+    }
 }

@@ -164,8 +164,8 @@ impl FoldRows {
     }
 
     /// The fold's part of a block.
-    pub fn targets<T: Scalar>(&self, y: MatRef<'_, T>) -> FoldTargets<T> {
-        FoldTargets::new(y, &self.out, self.n_held)
+    pub fn targets<T: Scalar>(&self, block: &TargetBlock<T>) -> FoldTargets<T> {
+        FoldTargets::new(block, &self.out, self.n_held)
     }
 }
 

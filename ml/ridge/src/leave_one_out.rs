@@ -64,17 +64,7 @@ impl<'a, T: Scalar> LeaveOneOut<'a, T> {
         let scores = self.alphas.iter().zip(kept.col_iter()).map(|(alpha, kept)| {
             let shrink = self.spectrum.shrink(*alpha);
             let weights = made(m.nrows(), m.ncols(), |i, j| T::of(m[(i, j)].wide() * shrink[j]));
-            let predicted = product(self.z.as_ref(), weights.transpose());
-            let of = |target: usize, y: ColRef<'_, T>| {
-                let mut sums = Sums::default();
-                let p = predicted.col(target);
-                for ((y, p), kept) in y.iter().zip(p.iter()).zip(kept.iter()) {
-                    let error = (y.wide() - p.wide()) / kept;
-                    sums.add(y.wide(), y.wide() - error);
-                }
-                sums.score(score)
-            };
-            of_columns(block.values.as_ref(), of)
+            scores_alone(block, (self.z.as_ref(), &weights), kept, score)
         });
         scores.collect()
     }
@@ -142,6 +132,28 @@ impl<'a, T: Scalar> LeaveOneOut<'a, T> {
         };
         (0..self.alphas.len()).map(error).collect()
     }
+}
+
+/// Scores of the targets of a block whose weights in the basis are `weights`, `[n_targets, n_values]`, over samples `z` that are
+/// predicted without them; `kept`: `1 − hᵢ`. NaN for a target that is constant.
+pub(crate) fn scores_alone<T: Scalar>(
+    block: &TargetBlock<T>,
+    (z, weights): (MatRef<'_, T>, &Mat<T>),
+    kept: ColRef<'_, f64>,
+    score: Score,
+) -> Vec<f64> {
+    let predicted = product(z, weights.transpose());
+    of_columns(block.values.as_ref(), |target, y: ColRef<'_, T>| {
+        if block.squares[target] == 0.0 {
+            return f64::NAN;
+        }
+        let mut sums = Sums::default();
+        for ((y, p), kept) in y.iter().zip(predicted.col(target).iter()).zip(kept.iter()) {
+            let error = (y.wide() - p.wide()) / kept;
+            sums.add(y.wide(), y.wide() - error);
+        }
+        sums.score(score)
+    })
 }
 
 /// How the sums of a share are laid out: the lower triangle of `Σ M·Mᵀ` `[n_values, n_values]`, of each penalty

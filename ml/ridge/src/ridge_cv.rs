@@ -3,9 +3,9 @@
 use crate::columns::{each_column, made, of_columns};
 use crate::decomposition::{Decomposition, Prepared};
 use crate::evidence::{Projected, decided, projected, unfit_of};
-use crate::fold_sums::{FoldSums, Statistic, mean_of_folds};
+use crate::fold_sums::{FoldMeans, FoldSums, Statistic};
 use crate::folds::{FoldRows, cross};
-use crate::leave_one_out::{LeaveOneOut, SharedErrors};
+use crate::leave_one_out::{LeaveOneOut, SharedErrors, scores_alone};
 use crate::spectrum::product;
 use crate::targets::{TargetBlock, blocks, check_samples};
 use crate::{CrossValidation, Error, Evidence, Result, RidgeFit, RidgeSettings, Scalar, Score, Targets};
@@ -32,6 +32,8 @@ pub struct Coefficients<T> {
     pub weights: Mat<T>,
     /// Of each target.
     pub intercepts: Vec<f64>,
+    /// Of each target, where [`RidgeSettings::target_scores`] asks for it: its score by leave-one-out. Else empty.
+    pub scores: Vec<f64>,
 }
 
 impl<T: Scalar> RidgeCv<T> {
@@ -75,13 +77,11 @@ impl<T: Scalar> RidgeCv<T> {
     /// Targets that cannot be read or have another number of samples.
     pub fn evidence(&self, targets: &mut dyn Targets<T>) -> Result<Evidence<T>> {
         check_samples(targets, self.n_samples)?;
-        if self.without_predictions() { self.shared_evidence(targets) } else { self.scored_evidence(targets) }
-    }
-
-    /// One penalty for all targets by leave-one-out: no target needs to be predicted.
-    fn without_predictions(&self) -> bool {
-        let one_for_all = !self.settings.alpha_per_target && self.settings.score != Score::Pearson;
-        one_for_all && self.settings.cv == CrossValidation::LeaveOneOut
+        if self.settings.without_predictions() {
+            self.shared_evidence(targets)
+        } else {
+            self.scored_evidence(targets)
+        }
     }
 
     fn leave_one_out(&self) -> LeaveOneOut<'_, T> {
@@ -134,10 +134,11 @@ impl<T: Scalar> RidgeCv<T> {
         let (mut block, mut scratch) = (TargetBlock::empty(), Mat::new());
         for range in blocks(targets.count(), self.settings.block) {
             block.refill(targets, &[range])?;
-            let (scores, m) = match (&alone, &leverages) {
+            let (FoldMeans { scores, folds }, m) = match (&alone, &leverages) {
                 (Some(alone), Some(leverages)) => {
                     let m = self.in_basis(&block);
-                    (alone.per_target(&block, &m, leverages, score), Some(m))
+                    let folds = vec![1.0; block.values.ncols()];
+                    (FoldMeans { scores: alone.per_target(&block, &m, leverages, score), folds }, Some(m))
                 }
                 _ => {
                     let xy = cross(self.x.as_ref(), &block);
@@ -148,10 +149,10 @@ impl<T: Scalar> RidgeCv<T> {
             unfit.extend(unfit_of(&block));
             for target in 0..block.values.ncols() {
                 let own: Vec<f64> = scores.iter().map(|scores| scores[target]).collect();
-                // A target that is constant within a fold has no score there, and no say in the mean.
+                // Every fold that a target has a score in has a say, as in a mean over folds and targets.
                 if block.squares[target] > 0.0 && own.iter().all(|score| score.is_finite()) {
-                    sums.iter_mut().zip(&own).for_each(|(sum, score)| *sum += score);
-                    fitted += 1.0;
+                    sums.iter_mut().zip(&own).for_each(|(sum, score)| *sum += folds[target] * score);
+                    fitted += folds[target];
                 }
                 all.push(own);
             }
@@ -188,8 +189,7 @@ impl<T: Scalar> RidgeCv<T> {
         add_up: impl FnOnce(&mut [f64]) -> std::result::Result<(), E>,
     ) -> std::result::Result<Vec<f64>, E> {
         let Some((fitted, sums)) = sums.split_last() else { return Ok(Vec::new()) };
-        let fitted = fitted.max(1.0);
-        if !self.without_predictions() {
+        if !self.settings.without_predictions() {
             return Ok(sums.iter().map(|sum| sum / fitted).collect());
         }
         let n = self.n_samples as f64;
@@ -207,23 +207,21 @@ impl<T: Scalar> RidgeCv<T> {
         decided(&self.settings, evidence, mean_scores)
     }
 
-    /// Mean scores over folds.
     fn fold_scores(
         &self,
         block: &TargetBlock<T>,
         xy: &Mat<T>,
         sums: &[FoldSums<T>],
         scratch: &mut Mat<f64>,
-    ) -> Vec<Vec<f64>> {
-        let (y, statistic) = (block.values.as_ref(), Statistic::Features(xy));
-        let own = self.folds.iter().zip(sums).map(|((fold, of), sums)| {
-            sums.scores(of, &fold.targets(y), &statistic, self.settings.score, scratch)
-        });
-        mean_of_folds(own)
+    ) -> FoldMeans {
+        let statistic = Statistic::Features(xy);
+        FoldMeans::of(self.folds.iter().zip(sums).map(|((fold, of), sums)| {
+            sums.scores(of, &fold.targets(block), &statistic, self.settings.score, scratch)
+        }))
     }
 
     /// Fits all samples with the penalties of `fit`, block by block; `take` gets the coefficients of each. `targets` are
-    /// read unless `fit` has kept them.
+    /// read unless `fit` has kept them and no scores are asked for.
     ///
     /// # Errors
     /// Targets that cannot be read; what `take` says.
@@ -233,27 +231,50 @@ impl<T: Scalar> RidgeCv<T> {
         targets: &mut dyn Targets<T>,
         mut take: impl FnMut(Coefficients<T>) -> Result<()>,
     ) -> Result<()> {
+        // All that can be fitted share it.
+        let shared =
+            fit.alphas.iter().copied().find(|alpha| self.settings.scores_alone() && alpha.is_finite());
+        let leverages =
+            shared.map(|alpha| LeaveOneOut::new(&self.whole.spectrum, &self.whole.z, &[alpha]).all_kept());
+        let mut block = TargetBlock::empty();
+        let mut one = |block: &TargetBlock<T>, found: &Projected<T>| {
+            let shrunk = self.shrunk(found, &fit.alphas);
+            let mut coefficients = self.coefficients(found, &shrunk);
+            if let Some(leverages) = &leverages {
+                let z = self.whole.z.as_ref();
+                coefficients.scores =
+                    scores_alone(block, (z, &shrunk), leverages.col(0), self.settings.score);
+            }
+            take(coefficients)
+        };
         if !fit.kept.is_empty() {
-            return fit.kept.iter().try_for_each(|block| take(self.coefficients(block, &fit.alphas)));
+            return fit.kept.iter().try_for_each(|found| {
+                if leverages.is_some() {
+                    block.refill(targets, std::slice::from_ref(&found.range))?;
+                }
+                one(&block, found)
+            });
         }
         check_samples(targets, self.n_samples)?;
-        let mut block = TargetBlock::empty();
         for range in blocks(targets.count(), self.settings.block) {
             block.refill(targets, &[range])?;
-            let m = self.in_basis(&block);
-            take(self.coefficients(&projected(&block, m), &fit.alphas))?;
+            one(&block, &projected(&block, self.in_basis(&block)))?;
         }
         Ok(())
     }
 
-    fn coefficients(&self, block: &Projected<T>, alphas: &[f64]) -> Coefficients<T> {
+    /// A block in the basis under its penalties, `[n_targets, n_values]`.
+    fn shrunk(&self, block: &Projected<T>, alphas: &[f64]) -> Mat<T> {
         let (m, values) = (&block.values, &self.whole.spectrum.values);
         let alphas = &alphas[block.range.clone()];
-        let shrunk = made(m.nrows(), m.ncols(), |i, j| T::of(m[(i, j)].wide() / (values[j] + alphas[i])));
+        made(m.nrows(), m.ncols(), |i, j| T::of(m[(i, j)].wide() / (values[j] + alphas[i])))
+    }
+
+    fn coefficients(&self, block: &Projected<T>, shrunk: &Mat<T>) -> Coefficients<T> {
         let weights = product(self.whole.spectrum.basis.as_ref(), shrunk.transpose());
         let intercepts = of_columns(weights.as_ref(), |j, weights| {
             block.means[j] - weights.iter().zip(&self.means).map(|(w, m)| w.wide() * m).sum::<f64>()
         });
-        Coefficients { range: block.range.clone(), weights, intercepts }
+        Coefficients { range: block.range.clone(), weights, intercepts, scores: Vec::new() }
     }
 }

@@ -19,19 +19,34 @@ pub enum Score {
     Pearson,
 }
 
+/// Samples of a target whose standard deviation is this part of that of the whole target, or less, are constant: R² and r of
+/// them are those of rounding.
+const FLAT: f64 = 1e-5;
+/// The same of variances.
+pub(crate) const FLAT_VARIANCE: f64 = FLAT * FLAT;
+
+/// The variance up to which samples of a target count as constant, of a target that has `variance` as a whole and whose largest
+/// number is so large, in numbers that are `epsilon` apart.
+pub(crate) fn flat(variance: f64, largest: f64, epsilon: f64) -> f64 {
+    (variance * FLAT_VARIANCE).max((largest * epsilon).powi(2))
+}
+
 /// R² of `predicted`; NaN for a constant `actual`.
 pub fn r2(actual: &[f64], predicted: &[f64]) -> f64 {
-    let mean = actual.iter().sum::<f64>() / actual.len().max(1) as f64;
-    let residual: f64 = actual.iter().zip(predicted).map(|(a, p)| (a - p).powi(2)).sum();
-    let total: f64 = actual.iter().map(|a| (a - mean).powi(2)).sum();
-    if total > 0.0 { 1.0 - residual / total } else { f64::NAN }
+    about_mean(actual, predicted).map_or(f64::NAN, |sums| sums.score(Score::R2))
 }
 
 /// Pearson's r; NaN where either is constant.
 pub fn pearson(actual: &[f64], predicted: &[f64]) -> f64 {
+    about_mean(actual, predicted).map_or(f64::NAN, |sums| sums.pearson())
+}
+
+/// Sums about the mean of `actual`; none where it is constant.
+fn about_mean(actual: &[f64], predicted: &[f64]) -> Option<Sums> {
+    let mean = actual.iter().sum::<f64>() / actual.len().max(1) as f64;
     let mut sums = Sums::default();
-    actual.iter().zip(predicted).for_each(|(a, p)| sums.add(*a, *p));
-    sums.pearson()
+    actual.iter().zip(predicted).for_each(|(a, p)| sums.add(a - mean, p - mean));
+    (sums.variance() > flat(0.0, mean.abs(), f64::EPSILON)).then_some(sums)
 }
 
 /// What all scores follow from, over the samples of one target. Values should be centred at least roughly.
@@ -66,6 +81,11 @@ impl Sums {
         }
     }
 
+    /// Of the target.
+    pub fn variance(&self) -> f64 {
+        (self.yy - self.y * self.y / self.n) / self.n
+    }
+
     fn pearson(&self) -> f64 {
         let covariance = self.yp - self.y * self.p / self.n;
         let (y, p) = (self.yy - self.y * self.y / self.n, self.pp - self.p * self.p / self.n);
@@ -76,9 +96,9 @@ impl Sums {
 /// How well one target is predicted.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct TargetScores {
-    /// Pearson's r; NaN where the target or its prediction is constant or not finite.
+    /// Pearson's r; NaN where the target or its prediction is constant beside its scale, or not finite.
     pub r: f64,
-    /// R²; NaN where the target is constant or not finite.
+    /// R²; NaN where the target is constant beside its scale, or not finite.
     pub r2: f64,
     /// Mean of `(y − ŷ)²`.
     pub mean_squared_error: f64,
@@ -94,8 +114,13 @@ pub fn predict<T: Scalar>(x: MatRef<'_, T>, coefficients: &Coefficients<T>) -> M
     predicted
 }
 
-/// How well targets are predicted, each by itself: both are `[n_samples, n_targets]`.
-pub fn target_scores<T: Scalar>(actual: MatRef<'_, T>, predicted: MatRef<'_, T>) -> Vec<TargetScores> {
+/// How well targets are predicted, each by itself: both are `[n_samples, n_targets]`. `variances`: of each target in the samples
+/// that it was fitted to, beside which one that is constant here shows; 0 where that is not known.
+pub fn target_scores<T: Scalar>(
+    actual: MatRef<'_, T>,
+    predicted: MatRef<'_, T>,
+    variances: &[f64],
+) -> Vec<TargetScores> {
     let each = |target: usize, predicted: ColRef<'_, T>| {
         let actual = actual.col(target);
         let actual: Vec<f64> = actual.iter().map(|v| v.wide()).collect();
@@ -104,7 +129,8 @@ pub fn target_scores<T: Scalar>(actual: MatRef<'_, T>, predicted: MatRef<'_, T>)
         let mean = actual.iter().sum::<f64>() / count;
         let mut sums = Sums::default();
         actual.iter().zip(predicted.iter()).for_each(|(y, p)| sums.add(y - mean, p.wide() - mean));
-        let constant = sums.yy <= count * (mean * T::EPSILON).powi(2);
+        let known = variances.get(target).copied().unwrap_or(0.0);
+        let constant = sums.variance() <= flat(known, mean.abs(), T::EPSILON);
         let of = |score: Score| if constant { f64::NAN } else { sums.score(score) };
         TargetScores {
             r: of(Score::Pearson),

@@ -29,6 +29,22 @@ pub struct RidgeSettings {
     /// Keeps all targets in the basis of the features from when penalties are chosen, `[n_targets, min(n_samples,
     /// n_features)]` numbers: they are read once then, and fitted by one product. Else they are read again.
     pub read_once: bool,
+    /// Also with leave-one-out and one penalty for all targets, which needs no predictions to be chosen, a fit gives the score of
+    /// each target under it: a product more, of targets that are read again.
+    pub target_scores: bool,
+}
+
+impl RidgeSettings {
+    /// One penalty for all targets by leave-one-out: no target needs to be predicted for it.
+    pub(crate) fn without_predictions(&self) -> bool {
+        let one_for_all = !self.alpha_per_target && self.score != Score::Pearson;
+        one_for_all && self.cv == CrossValidation::LeaveOneOut
+    }
+
+    /// Whether a fit predicts each sample without it, under the penalty that was chosen.
+    pub(crate) fn scores_alone(&self) -> bool {
+        self.target_scores && self.without_predictions()
+    }
 }
 
 impl Default for RidgeSettings {
@@ -40,6 +56,7 @@ impl Default for RidgeSettings {
             alpha_per_target: false,
             block: 1024,
             read_once: false,
+            target_scores: false,
         }
     }
 }

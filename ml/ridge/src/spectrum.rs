@@ -131,7 +131,8 @@ pub(crate) fn check_condition(values: &[f64], wide: bool, epsilon: f64, alphas: 
         let condition = (largest + alpha) / (least + alpha);
         if condition > most {
             let smallest = (largest - most * least) / (most - 1.0);
-            return Err(Error::Condition { alpha: *alpha, condition, smallest });
+            let narrow = epsilon > f64::EPSILON && condition <= 1e-3 / f64::EPSILON;
+            return Err(Error::Condition { alpha: *alpha, condition, smallest, narrow });
         }
     }
     Ok(())

@@ -2,6 +2,7 @@
 
 use crate::columns::{each_column, numbers};
 use crate::scalar::resized;
+use crate::score::flat;
 use crate::{Error, Result, Scalar};
 use faer::{ColMut, Mat, MatMut, MatRef};
 use rayon::prelude::*;
@@ -45,12 +46,15 @@ pub(crate) struct TargetBlock<T> {
     pub means: Vec<f64>,
     /// `Σ (y − ȳ)²`. Zero: constant, or not finite.
     pub squares: Vec<f64>,
+    /// The variance up to which some of a target's samples count as constant.
+    pub flat: Vec<f64>,
 }
 
 impl<T: Scalar> TargetBlock<T> {
     /// Without targets, to be filled.
     pub fn empty() -> Self {
-        Self { range: 0..0, values: Mat::new(), means: Vec::new(), squares: Vec::new() }
+        let (values, means, squares, flat) = (Mat::new(), Vec::new(), Vec::new(), Vec::new());
+        Self { range: 0..0, values, means, squares, flat }
     }
 
     /// Reads and centres `range`.
@@ -76,7 +80,10 @@ impl<T: Scalar> TargetBlock<T> {
         }
         self.range = ranges.first().map_or(0, |r| r.start)..ranges.last().map_or(0, |r| r.end);
         let centred = |column: ColMut<'_, T>| centre(numbers(column));
-        (self.means, self.squares) = self.values.par_col_iter_mut().map(centred).unzip();
+        let found: Vec<_> = self.values.par_col_iter_mut().map(centred).collect();
+        self.means = found.iter().map(|(mean, ..)| *mean).collect();
+        self.squares = found.iter().map(|(_, square, _)| *square).collect();
+        self.flat = found.into_iter().map(|(.., flat)| flat).collect();
         Ok(())
     }
 
@@ -90,9 +97,9 @@ impl<T: Scalar> TargetBlock<T> {
     }
 }
 
-/// Takes the mean away, in two passes; gives it, and the sum of squares. A target that is constant or not finite
-/// becomes zero: it must not spread to the others.
-fn centre<T: Scalar>(values: &mut [T]) -> (f64, f64) {
+/// Takes the mean away, in two passes; gives it, the sum of squares, and the variance up to which some of the samples count as
+/// constant. A target that is constant or not finite becomes zero: it must not spread to the others.
+fn centre<T: Scalar>(values: &mut [T]) -> (f64, f64, f64) {
     let n = values.len().max(1) as f64;
     let constant = values.windows(2).all(|pair| pair[0] == pair[1]);
     let mean = values.iter().map(|v| v.wide()).sum::<f64>() / n;
@@ -108,7 +115,7 @@ fn centre<T: Scalar>(values: &mut [T]) -> (f64, f64) {
         values.fill(T::of(0.0));
         square = 0.0;
     }
-    (mean, square)
+    (mean, square, flat(square / n, largest, T::EPSILON))
 }
 
 /// Ranges of at most `size` that make up `0..count`.

@@ -181,7 +181,7 @@ fn targets_that_cannot_be_fitted_are_counted_and_touch_no_other() {
             score,
             alpha_per_target: per_target,
             block: 3,
-            read_once: false,
+            ..RidgeSettings::default()
         };
         let ridge = RidgeCv::new(x.clone(), settings).unwrap();
         let alone = ridge.choose(&mut y.as_ref()).unwrap();
@@ -199,7 +199,8 @@ fn a_duplicated_feature_with_a_tiny_penalty_is_refused_with_one_that_does() {
     let (x, y) = (matrix(&case["x"]), matrix(&case["y"]));
     let twice = Mat::from_fn(x.nrows(), x.ncols() + 1, |i, j| x[(i, j.min(x.ncols() - 1))]);
     let with = |alpha: f64| RidgeSettings { alphas: vec![1.0, alpha], ..RidgeSettings::default() };
-    let Err(Error::Condition { alpha, smallest, condition }) = RidgeCv::new(twice.clone(), with(1e-12))
+    let Err(Error::Condition { alpha, smallest, condition, narrow: false }) =
+        RidgeCv::new(twice.clone(), with(1e-12))
     else {
         panic!("a condition of 1e18 was taken")
     };
@@ -234,4 +235,39 @@ fn wrong_inputs_are_named() {
     let short = Mat::<f64>::zeros(5, 2);
     let e = RidgeCv::new(x.clone(), default()).unwrap().choose(&mut short.as_ref()).unwrap_err();
     assert_eq!(e, Error::Samples { what: "a target", found: 5, expected: 60 });
+}
+
+#[test]
+fn one_penalty_by_leave_one_out_gives_the_score_of_every_target_if_asked() {
+    for case in cases() {
+        let (x, y) = (matrix(&case["x"]), matrix(&case["y"]));
+        for (score, read_once) in [
+            (Score::R2, false),
+            (Score::R2, true),
+            (Score::NegMeanSquaredError, false),
+            (Score::NegMeanSquaredError, true),
+        ] {
+            let settings = RidgeSettings {
+                alphas: numbers(&case["alphas"]),
+                score,
+                block: 2,
+                read_once,
+                target_scores: true,
+                ..RidgeSettings::default()
+            };
+            let ridge = RidgeCv::new(x.clone(), settings.clone()).unwrap();
+            let fit = ridge.choose(&mut y.as_ref()).unwrap();
+            let mut found = Vec::new();
+            let take = |block: voxelflow_ridge::Coefficients<f64>| {
+                found.extend(block.scores);
+                Ok(())
+            };
+            ridge.fit(&fit, &mut y.as_ref(), take).unwrap();
+            // A penalty of its own for each, of which there is one.
+            let alone = RidgeSettings { alphas: vec![fit.alphas[0]], alpha_per_target: true, ..settings };
+            let alone = RidgeCv::new(x.clone(), alone).unwrap().choose(&mut y.as_ref()).unwrap();
+            close("scores", &found, &alone.best_scores, 1e-9);
+            assert!(fit.best_scores.is_empty());
+        }
+    }
 }

@@ -237,7 +237,7 @@ fn penalties_are_scikit_learn_s_by_every_search() {
                 score,
                 alpha_per_target,
                 block: 3,
-                read_once: false,
+                ..RidgeSettings::default()
             };
             let ridge = RidgeCv::new(x.clone(), settings).unwrap();
             let fit = ridge.choose(&mut y.as_ref()).unwrap();

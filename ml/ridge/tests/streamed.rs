@@ -77,7 +77,7 @@ fn folds_of_a_stream_choose_and_fit_as_ridge_cv_does() {
             score,
             alpha_per_target,
             block: 4,
-            read_once: false,
+            ..RidgeSettings::default()
         };
         let direct = RidgeCv::new(x.clone(), settings.clone()).unwrap();
         let mut expected = Found::of(direct.choose(&mut y.as_ref()).unwrap(), features);

@@ -75,6 +75,14 @@ pub trait Estimator: Send + Sync + std::fmt::Debug {
     /// # Errors
     /// What does not fit, and what would.
     fn check(&self, time_points: usize, settings: &TrainSettings) -> Result<()>;
+    /// Whether its options can work with rows to validate on, or without; called when a plan is checked.
+    ///
+    /// # Errors
+    /// The option, and what to write.
+    fn check_validation(&self, validated: bool) -> Result<()> {
+        let _ = validated;
+        Ok(())
+    }
     /// Parameters of the model for series of `time_points` (for plans and `EXPLAIN`); 0: known when features and targets
     /// are.
     fn parameters(&self, time_points: usize) -> usize {

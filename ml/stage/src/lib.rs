@@ -31,7 +31,7 @@ mod settings;
 pub use atlas::{ATLAS_METADATA_KEY, Atlas, AtlasKind};
 pub use error::{Error, Result};
 pub use estimator::{Estimator, Fitted, Gang, ProgressSink, StageKind};
-pub use feed::{MemoryFeed, SeriesFeed};
+pub use feed::{FeatureFeed, MemoryFeed, SeriesFeed};
 pub use grid::{GRID_METADATA_KEY, Grid, KEY_COLUMNS, PARCEL_COLUMNS, SERIES_COLUMN};
 pub use history::{EpochRecord, History, StepRecord};
 pub use lineage::{LINEAGE_METADATA_KEY, Lineage, Seen};

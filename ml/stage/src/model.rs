@@ -56,7 +56,7 @@ pub trait Predictor: Send + std::fmt::Debug {
     ///
     /// # Errors
     /// Features that are not whole samples, targets that the model has not, files that cannot be read any more.
-    fn predict(&self, runs: &[&[f32]], targets: Range<usize>) -> Result<Vec<Vec<f32>>>;
+    fn predict(&self, runs: &[&[f64]], targets: Range<usize>) -> Result<Vec<Vec<f32>>>;
 }
 
 /// A fitted model. Immutable and shared by threads.

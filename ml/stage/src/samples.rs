@@ -7,7 +7,7 @@
 //!                                                                         joined, a row a target and all runs in it
 //! ```
 
-use crate::{Error, KeptVolumes, Result, SeriesFeed};
+use crate::{Error, FeatureFeed, KeptVolumes, Result, SeriesFeed};
 use serde::{Deserialize, Serialize};
 use std::ops::Range;
 
@@ -113,7 +113,7 @@ pub struct Explained<'a> {
     /// The series of the targets.
     pub series: &'a mut dyn SeriesFeed,
     /// Features, [`SampleRun::feature_rows`] of each run, run after run.
-    pub features: &'a mut dyn SeriesFeed,
+    pub features: &'a mut dyn FeatureFeed,
     /// Which samples, and where the targets lie.
     pub samples: &'a Samples,
 }

@@ -69,26 +69,37 @@ extern "C" __global__ void subtract(const double *from, double *into, Long count
     if (at < count) into[at] -= from[at];
 }
 
-// A block of threads scores a target in a fold with every penalty and adds a share of that to its scores. y: held out; m, b,
-// p, q: the target in the fold's basis, its products with what is held out, and both parts of the squares; shrink:
-// 1 / (lambda + alpha), penalty by penalty, and behind them the same up to a number for each penalty, with digits that are
-// left when they are subtracted.
-extern "C" __global__ void fold_scores(const double *y, Long y_rows, Long held, const double *m, const double *b,
-                                       const double *p, const double *q, const double *z, const double *shrink, Long size,
-                                       Long alphas, int score, double share, double *scores) {
+// A block of threads scores a target in a fold with every penalty and adds that to its scores, and 1 to the number behind them,
+// unless it can have no score there: R² asks for samples that vary, r for a fit to such samples besides. y: what fold_rows gave
+// of `rows` samples, the first `held` of them predicted, `out` left out; m, b, p, q: the target in the fold's basis, its products
+// with what is held out, and both parts of the squares; shrink: 1 / (lambda + alpha), penalty by penalty, and behind them the same
+// up to a number for each penalty, with digits that are left when they are subtracted. all, flat: of the whole target, see centre;
+// part: of its variance, up to which samples count as constant.
+extern "C" __global__ void fold_scores(const double *y, Long y_rows, Long held, Long out, Long rows, const double *m,
+                                       const double *b, const double *p, const double *q, const double *z,
+                                       const double *shrink, Long size, Long alphas, int score, const double *all,
+                                       const double *flat, double part, double *scores) {
     const Long target = blockIdx.x;
     y += target * y_rows;
     m += target * size;
     b += target * size;
     p += target * size;
     q += target * size;
-    double ys = 0, yys = 0;
+    scores += target * (alphas + 1);
+    double ys = 0, yys = 0, besides = 0;
     for (Long i = threadIdx.x; i < held; i += blockDim.x) {
         ys += y[i];
         yys += y[i] * y[i];
     }
+    for (Long i = held + threadIdx.x; i < out; i += blockDim.x) besides += y[i] * y[i];
     ys = over_block(ys, Add());
     yys = over_block(yys, Add());
+    besides = over_block(besides, Add());
+    const double variance = yys - ys * ys / held, whole = all[target];
+    const double least = fmax(flat[target], part * whole / rows), left = whole + y[out] * y[out] - yys - besides;
+    if (score > 0 && !(variance > held * least)) return;
+    if (score == 2 && !(left > (rows - out) * least)) return;
+    if (threadIdx.x == 0) scores[alphas] += 1;
     const int together = 4;
     for (Long from = 0; from < alphas; from += together) {
         double sum[together] = {}, cross[together] = {}, square[together] = {};
@@ -109,11 +120,11 @@ extern "C" __global__ void fold_scores(const double *y, Long y_rows, Long held, 
             const double s = over_block(sum[a], Add()), yp = over_block(cross[a], Add());
             const double pp = over_block(square[a], Add());
             if (threadIdx.x != 0) continue;
-            const double residual = yys - 2 * yp + pp, variance = yys - ys * ys / held;
+            const double residual = yys - 2 * yp + pp;
             double found = -residual / held;
             if (score == 1) found = 1 - residual / variance;
             if (score == 2) found = (yp - ys * s / held) / sqrt(variance * (pp - s * s / held));
-            scores[target * alphas + from + a] += share * found;
+            scores[from + a] += found;
         }
     }
 }

@@ -1,6 +1,6 @@
 //! What cross-validation over folds does on a card between its products: one function a kernel of `folds.cu`.
 
-use super::numbers::{Indices, Numbers, short};
+use super::numbers::{Columns, Indices, Numbers, short};
 use super::{COLUMN_THREADS, Kernels, Of, THREADS};
 use crate::matrix::Matrix;
 use crate::{Card, Result};
@@ -103,8 +103,8 @@ pub struct FoldScores<'a> {
     pub shrink: &'a Matrix,
     /// 0: minus the mean squared error; 1: R²; 2: Pearson's r.
     pub score: i32,
-    /// What is added of each score.
-    pub share: f64,
+    /// Part of a target's variance up to which samples of it count as constant.
+    pub flat: f64,
 }
 
 impl Kernels {
@@ -219,31 +219,35 @@ impl Kernels {
         unsafe { self.each("subtract", count, &arguments) }
     }
 
-    /// Adds the scores of `columns` targets with every penalty to `scores`, `[n_alphas, n_targets]`, from target `to` on.
-    /// `held`: rows of `y`, centred about the training mean, that are predicted.
+    /// Adds the scores of `columns` targets with every penalty to `scores`, `[n_alphas + 1, n_targets]`, from target `to` on, and
+    /// 1 to the last row; nothing where a target can have no score. `y`: what [`Self::fold_rows`] gave of `rows`; `whole`: what is
+    /// known of all targets.
     ///
     /// # Errors
     /// Shapes that do not match; a card that fails.
     pub fn fold_scores(
         &self,
-        (y, held): (&Matrix, usize),
+        (y, rows): (&Matrix, &FoldRows),
         targets: &FoldTargets,
         of: FoldScores<'_>,
-        columns: usize,
+        (columns, whole): (usize, &Columns),
         (scores, to): (&mut Matrix, usize),
     ) -> Result<()> {
         let (size, alphas) = (of.shrink.rows(), of.shrink.columns() / 2);
         let FoldTargets { m, b, apart, close } = targets;
         let all = [m, b, apart, close];
         let same = all.iter().all(|one| one.rows() == size && one.columns() >= columns);
-        let fits = y.rows() >= held && y.columns() >= columns && of.sums.rows() == size;
-        if !same || !fits || scores.rows() != alphas || scores.columns() < to + columns {
+        let fits = y.rows() > rows.out() && y.columns() >= columns && of.sums.rows() == size;
+        let known = whole.squares.len().min(whole.flat.len()) >= to + columns;
+        if !same || !fits || !known || scores.rows() != alphas + 1 || scores.columns() < to + columns {
             return short("scores of a fold", scores.columns(), to + columns);
         }
         let arguments = [
             self.whole(y),
             Of::Long(y.rows()),
-            Of::Long(held),
+            Of::Long(rows.held()),
+            Of::Long(rows.out()),
+            Of::Long(rows.samples()),
             self.whole(m),
             self.whole(b),
             self.whole(apart),
@@ -253,7 +257,9 @@ impl Kernels {
             Of::Long(size),
             Of::Long(alphas),
             Of::Int(of.score),
-            Of::Double(of.share),
+            self.at(&whole.squares, to),
+            self.at(&whole.flat, to),
+            Of::Double(of.flat),
             Of::At(scores.column(&self.card, to)),
         ];
         // SAFETY: sizes were checked.

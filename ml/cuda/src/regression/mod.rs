@@ -142,6 +142,7 @@ impl Kernels {
             self.at(&found.means, at),
             self.at(&found.squares, at),
             self.at(&found.scales, at),
+            self.at(&found.flat, at),
             Of::Int(i32::from(by_variance)),
             Of::Double(epsilon),
         ];

@@ -144,6 +144,8 @@ pub struct Columns {
     pub squares: Numbers<f64>,
     /// What columns were multiplied with.
     pub scales: Numbers<f64>,
+    /// The variance that the rounding of their numbers alone may make.
+    pub flat: Numbers<f64>,
 }
 
 impl Columns {
@@ -153,6 +155,6 @@ impl Columns {
     /// A card without room for them.
     pub fn zeros(card: &Card, count: usize) -> Result<Self> {
         let zeros = || Numbers::zeros(card, count, "means");
-        Ok(Self { means: zeros()?, squares: zeros()?, scales: zeros()? })
+        Ok(Self { means: zeros()?, squares: zeros()?, scales: zeros()?, flat: zeros()? })
     }
 }

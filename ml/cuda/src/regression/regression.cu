@@ -22,9 +22,10 @@ struct Add { __device__ double operator()(double a, double b) const { return a +
 struct Least { __device__ double operator()(double a, double b) const { return fmin(a, b); } };
 struct Most { __device__ double operator()(double a, double b) const { return fmax(a, b); } };
 
-// A block of threads centres a column. One that is constant or not finite becomes zero: it must not spread.
+// A block of threads centres a column. One that is constant or not finite becomes zero: it must not spread. flat: the variance
+// that rounding alone may make.
 template <typename T>
-__device__ void centre(const T *from, double *into, Long rows, double *means, double *squares, double *scales,
+__device__ void centre(const T *from, double *into, Long rows, double *means, double *squares, double *scales, double *flat,
                        int by_variance, double epsilon) {
     const Long column = blockIdx.x;
     from += column * rows;
@@ -54,17 +55,18 @@ __device__ void centre(const T *from, double *into, Long rows, double *means, do
         means[column] = mean;
         squares[column] = unfit ? 0 : square;
         scales[column] = scale;
+        flat[column] = largest * largest;
     }
 }
 
 extern "C" __global__ void centre_f32(const float *from, double *into, Long rows, double *means, double *squares,
-                                      double *scales, int by_variance, double epsilon) {
-    centre(from, into, rows, means, squares, scales, by_variance, epsilon);
+                                      double *scales, double *flat, int by_variance, double epsilon) {
+    centre(from, into, rows, means, squares, scales, flat, by_variance, epsilon);
 }
 
 extern "C" __global__ void centre_f64(const double *from, double *into, Long rows, double *means, double *squares,
-                                      double *scales, int by_variance, double epsilon) {
-    centre(from, into, rows, means, squares, scales, by_variance, epsilon);
+                                      double *scales, double *flat, int by_variance, double epsilon) {
+    centre(from, into, rows, means, squares, scales, flat, by_variance, epsilon);
 }
 
 extern "C" __global__ void narrow_f64(const double *from, double *into, Long count) {
@@ -162,7 +164,9 @@ __device__ void correlate(const T *actual, const double *predicted, double *into
     yy = over_block(yy, Add());
     pp = over_block(pp, Add());
     yp = over_block(yp, Add());
-    if (threadIdx.x == 0) into[blockIdx.x] = yp / sqrt(yy * pp);
+    // A constant varies by the rounding of its mean.
+    const double least = 2.220446049250313e-16 * y;
+    if (threadIdx.x == 0) into[blockIdx.x] = yy > rows * least * least ? yp / sqrt(yy * pp) : nan("");
 }
 
 extern "C" __global__ void correlate_f32(const float *actual, const double *predicted, double *into, Long rows) {

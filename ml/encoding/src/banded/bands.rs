@@ -6,6 +6,7 @@
 //! ```
 //! A feature's delayed copies are of its band. Bands stand in the order of their names.
 
+use crate::delays::Delayed;
 use faer::Mat;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -109,10 +110,11 @@ impl Bands {
         self.features.iter().flat_map(band).collect()
     }
 
-    /// `x` with its columns band by band.
-    pub fn arranged<T: Scalar>(&self, x: &Mat<T>, delays: usize) -> Mat<T> {
-        let order = self.order(delays);
-        Mat::from_fn(x.nrows(), order.len(), |i, j| x[(i, order[j])])
+    /// `found` with its columns band by band.
+    pub fn arranged<T: Scalar>(&self, found: &Delayed<T>, delays: usize) -> Delayed<T> {
+        let (Delayed { x, origin }, order) = (found, self.order(delays));
+        let origin = order.iter().map(|column| origin[*column]).collect();
+        Delayed { x: Mat::from_fn(x.nrows(), order.len(), |i, j| x[(i, order[j])]), origin }
     }
 }
 
@@ -143,7 +145,9 @@ mod tests {
         assert_eq!(found.order(1), [1, 3, 0, 2, 4]);
         assert_eq!(found.order(2), [1, 3, 6, 8, 0, 2, 4, 5, 7, 9]);
         let x = Mat::from_fn(2, 5, |i, j| (10 * i + j) as f64);
-        assert_eq!(found.arranged(&x, 1), Mat::from_fn(2, 5, |i, j| (10 * i + [1, 3, 0, 2, 4][j]) as f64));
+        let found = found.arranged(&Delayed { x, origin: vec![0., 1., 2., 3., 4.] }, 1);
+        assert_eq!(found.x, Mat::from_fn(2, 5, |i, j| (10 * i + [1, 3, 0, 2, 4][j]) as f64));
+        assert_eq!(found.origin, [1., 3., 0., 2., 4.]);
     }
 
     #[test]

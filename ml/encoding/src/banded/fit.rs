@@ -3,16 +3,18 @@
 use super::{STAGE, bands::Bands, options::BandedOptions};
 use crate::{
     FittedEncoding,
-    delays::{self, delayed},
+    delays::{self, Delayed, at_zero},
     held_out::{CEILING, HeldOut},
     meeting::meet,
     message::{Number, shared},
-    options::{of_ridge, written},
+    options::{EncodingOptions, Precision, of_ridge, written},
+    ranks::{Place, for_digits},
     repeats::{CeilingOf, TrainingRepeats},
     report::{FitReport, RankReport, cpu_seconds},
     targets::Share,
     tensor_file::TensorFile,
     totals::Totals,
+    work::too_narrow,
 };
 use faer::Mat;
 use serde::Serialize;
@@ -22,7 +24,7 @@ use std::{
     time::Instant,
 };
 use voxelflow_ridge::{
-    BandedCoefficients, BandedFit, BandedRidgeCv, Coefficients, Decomposition, Part, Together,
+    BandedCoefficients, BandedFit, BandedRidgeCv, BandedSettings, Coefficients, Decomposition, Part, Together,
 };
 use voxelflow_stage::{Error, Explained, Fitted, Gang, Result};
 use voxelflow_sync::{Communicator, CommunicatorExt, ReduceOp, equal_ranges};
@@ -46,8 +48,8 @@ struct Chosen<'a> {
 /// Features that cannot be used, rows that cannot be read, ranks that are lost.
 pub(super) fn fit<T: Number>(
     options: &BandedOptions,
-    train: Explained<'_>,
-    validation: Option<Explained<'_>>,
+    mut train: Explained<'_>,
+    mut validation: Option<Explained<'_>>,
     gang: &mut Gang,
 ) -> Result<Fitted> {
     let (clock, cpu) = (Instant::now(), cpu_seconds());
@@ -64,31 +66,65 @@ pub(super) fn fit<T: Number>(
     let plan = options.plan(train.samples, validation.as_ref().map(|own| own.samples), settings, *room)?;
     plan.check()?;
     let c = meet(sync.as_mut(), progress.as_ref(), rows, || Some(plan.needs()))?;
-    let (rank, world) = (c.rank().0, c.world());
+    let (folder, seed, progress) = (folder.as_path(), settings.seed, progress.as_ref());
+    let mut place = Place { c, progress, folder, seed, cancelled, clock, cpu };
+    let too_few = match fit_in::<T>(options, plan.into_settings(), (&mut train, &mut validation), &mut place)?
+    {
+        Ok(fitted) => return Ok(fitted),
+        Err(too_few) => too_few,
+    };
+    log::info!("{too_few}: it is fitted in 64");
+    let encoding = EncodingOptions { precision: Precision::F64, ..options.encoding.clone() };
+    let wide = BandedOptions { encoding, ..options.clone() };
+    let plan = wide.plan(train.samples, validation.as_ref().map(|own| own.samples), settings, *room)?;
+    plan.check().map_err(|e| for_digits(e, &too_few))?;
+    fit_in::<f64>(options, plan.into_settings(), (&mut train, &mut validation), &mut place)?.map_err(of_ridge)
+}
 
+/// The same in numbers of one width; what says that they have too few digits, on all ranks alike.
+fn fit_in<T: Number>(
+    options: &BandedOptions,
+    solver: BandedSettings,
+    (train, validation): (&mut Explained<'_>, &mut Option<Explained<'_>>),
+    place: &mut Place<'_>,
+) -> Result<Result<Fitted, voxelflow_ridge::Error>> {
+    let Place { c, progress, folder, seed, cancelled, clock, cpu } = place;
+    let (c, clock) = (&mut **c, *clock);
     let Explained { series, features, samples } = train;
+    let (series, samples) = (&mut **series, *samples);
+    let (rank, world, rows) = (c.rank().0, c.world(), series.rows());
     let (bands, delays) = (options.bands(samples)?, &options.encoding.delays);
-    let x = bands.arranged(&delayed::<T>(features, samples, delays)?, delays.len());
-    let solver = plan.into_settings();
+    let found = Delayed::<T>::of(&mut **features, samples, delays)?;
+    let Delayed { x, origin } = bands.arranged(&found, delays.len());
+    let Delayed { origin: as_given, .. } = found;
     let (sizes, gammas, block) = (solver.bands.clone(), solver.gammas.clone(), solver.block);
     let (n_samples, n_features) = (x.nrows(), x.ncols());
-    let ridge = BandedRidgeCv::new(x, solver).map_err(of_ridge)?;
+    let ridge = match too_narrow(BandedRidgeCv::new(x, solver))? {
+        Ok(ridge) => ridge,
+        Err(too_few) => return Ok(Err(too_few)),
+    };
 
     let shares = equal_ranges(samples.targets(), world);
     let share = shares.get(rank).cloned().unwrap_or(0..0);
-    let mut own = Share { series, samples, share: share.clone(), cancelled, failed: None, variance: 0.0 };
+    let mut own = Share::new(series, samples, share.clone(), cancelled);
     let shape = [n_samples, n_features];
     let mut ranks = Ranks { c: &mut *c, cancelled, shape, failed: None, decompositions: 0 };
     let chosen = ridge.choose_together(&mut own, &mut ranks);
     let chosen = chosen.map_err(|e| ranks.failed.take().unwrap_or_else(|| own.cause(e)))?;
-    let variance = own.variance;
 
-    let file = TensorFile::new::<T>(&folder, [samples.targets(), n_features], options.columns());
+    let file = TensorFile::new::<T>(folder, [samples.targets(), n_features], options.columns());
     if rank == 0 {
         file.create::<T>()?;
     }
     ranks.c.barrier()?;
-    let mut out = Output { opened: file.open()?, file: &file, first: share.start, intercepts: Vec::new() };
+    let mut out = Output {
+        opened: file.open()?,
+        file: &file,
+        first: share.start,
+        origin: &origin,
+        intercepts: Vec::new(),
+        at_zero: Vec::new(),
+    };
     out.without::<T>(&chosen)?;
     let mut failed = None;
     let fitted = ridge.fit_together(&chosen, &mut own, &mut ranks, |found| {
@@ -105,22 +141,22 @@ pub(super) fn fit<T: Number>(
     }
     out.columns(&chosen)?;
 
-    let mut totals = Totals::of(chosen.unfit.len(), variance);
+    let mut totals = Totals::of(chosen.unfit.len(), own.variance());
     let validated = validation.is_some();
     let held_out_samples = validation.as_ref().map(|explained| explained.samples);
     let repeats = TrainingRepeats::where_known(samples, held_out_samples, rank);
-    let mut held_out = match validation {
+    let mut held_out = match validation.take() {
         Some(explained) => {
-            let x = delayed::<T>(explained.features, explained.samples, delays)?;
-            let x = bands.arranged(&x, delays.len());
+            let found = Delayed::<T>::about(explained.features, explained.samples, delays, as_given)?;
+            let x = bands.arranged(&found, delays.len()).x;
             let parts = bands.names.iter().cloned().zip(sizes.clone()).collect();
-            Some(HeldOut::of(explained, x, &options.encoding, settings.seed)?.with_bands(parts))
+            Some(HeldOut::of(explained, x, &options.encoding, *seed)?.with_bands(parts))
         }
         None => None,
     };
     for first in (0..share.len()).step_by(block) {
         let range = first..share.len().min(first + block);
-        out.held_out(range, held_out.as_mut(), &bands, &mut totals)?;
+        out.held_out(range, held_out.as_mut(), (&bands, &own.variances), &mut totals)?;
     }
     if let Some(repeats) = &repeats {
         repeats.ceilings(own.series, share.clone(), block, cancelled, |at, ceilings| {
@@ -142,7 +178,7 @@ pub(super) fn fit<T: Number>(
         rank,
         targets: share.len(),
         decompositions,
-        cpu_seconds: cpu_seconds() - cpu,
+        cpu_seconds: cpu_seconds() - *cpu,
         seconds: clock.elapsed().as_secs_f64(),
     };
     let ranks = report.gathered(c)?;
@@ -155,6 +191,7 @@ pub(super) fn fit<T: Number>(
         let order = bands.order(options.encoding.delays.len());
         let report = FitReport {
             features: order.into_iter().map(|column| names[column].clone()).collect(),
+            precision: T::PRECISION,
             n_samples,
             run_samples: samples.runs.iter().map(|run| run.samples).collect(),
             n_features,
@@ -170,12 +207,13 @@ pub(super) fn fit<T: Number>(
             ceiling_of,
             ranks,
         };
-        report.write(&folder)?;
+        report.write(folder)?;
         if let Some(progress) = progress {
             progress.epoch(&epoch);
         }
     }
-    Ok(Fitted { model: Box::new(FittedEncoding { stage: STAGE, options: written(options), file }), history })
+    let model = Box::new(FittedEncoding { stage: STAGE, options: written(options), file });
+    Ok(Ok(Fitted { model, history }))
 }
 
 /// Decompositions dealt out to ranks, and sums over them.
@@ -227,26 +265,29 @@ struct Output<'a> {
     opened: File,
     /// The first target of the share.
     first: usize,
-    /// Of the targets of the share.
+    /// What features are less in the fit.
+    origin: &'a [f64],
+    /// Of the targets of the share, of features less that, and what they are more of features as they are.
     intercepts: Vec<f64>,
+    at_zero: Vec<f64>,
 }
 
 impl Output<'_> {
     /// Targets that cannot be fitted have no coefficients.
     fn without<T: Number>(&mut self, chosen: &BandedFit) -> Result<()> {
         self.intercepts = vec![f64::NAN; chosen.alphas.len()];
+        self.at_zero = self.intercepts.clone();
         let none = vec![T::of(f64::NAN); self.file.features];
         let write = |target: &usize| self.file.write_coefficients(&self.opened, self.first + target, &none);
         chosen.unfit.iter().try_for_each(write)
     }
 
     fn take<T: Number>(&mut self, found: &BandedCoefficients<T>) -> Result<()> {
-        for ((target, weights), intercept) in
-            found.targets.iter().zip(found.weights.col_iter()).zip(&found.intercepts)
-        {
+        let at_zero = at_zero(found.weights.as_ref(), self.origin);
+        for (at, (target, weights)) in found.targets.iter().zip(found.weights.col_iter()).enumerate() {
             let values: Vec<T> = weights.iter().copied().collect();
             self.file.write_coefficients(&self.opened, self.first + target, &values)?;
-            self.intercepts[*target] = *intercept;
+            (self.intercepts[*target], self.at_zero[*target]) = (found.intercepts[at], at_zero[at]);
         }
         Ok(())
     }
@@ -254,8 +295,9 @@ impl Output<'_> {
     fn columns(&self, chosen: &BandedFit) -> Result<()> {
         let gamma = |gamma: &Option<usize>| gamma.map_or(f64::NAN, |gamma| gamma as f64);
         let gammas: Vec<f64> = chosen.gammas.iter().map(gamma).collect();
+        let intercepts = self.intercepts.iter().zip(&self.at_zero).map(|(own, more)| own + more).collect();
         let columns = [
-            ("intercept", &self.intercepts),
+            ("intercept", &intercepts),
             ("alpha", &chosen.alphas),
             ("gamma", &gammas),
             ("score", &chosen.scores),
@@ -270,7 +312,7 @@ impl Output<'_> {
         &self,
         range: std::ops::Range<usize>,
         held_out: Option<&mut HeldOut<'_, T>>,
-        bands: &Bands,
+        (bands, variances): (&Bands, &[f64]),
         totals: &mut Totals,
     ) -> Result<()> {
         let (first, count, p) = (self.first + range.start, range.len(), self.file.features);
@@ -280,7 +322,9 @@ impl Output<'_> {
                 let values = self.file.read_coefficients::<T>(first, count)?;
                 let weights = Mat::from_fn(p, count, |i, j| values[j * p + i]);
                 let intercepts = self.intercepts[range.clone()].to_vec();
-                held_out.scores(first, &Coefficients { range, weights, intercepts }, totals)?
+                let variances = &variances[range.clone()];
+                let block = Coefficients { range, weights, intercepts, scores: Vec::new() };
+                held_out.scores(first, &block, variances, totals)?
             }
         };
         columns

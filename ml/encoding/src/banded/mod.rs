@@ -60,6 +60,10 @@ impl Estimator for BandedRidgeCvEstimator {
         Ok(())
     }
 
+    fn check_validation(&self, validated: bool) -> Result<()> {
+        if validated { Ok(()) } else { self.options.encoding.untested().map_err(named) }
+    }
+
     fn explains(&self) -> bool {
         true
     }

@@ -71,6 +71,17 @@ impl BandedOptions {
                 format!("another column is called {}: name the band otherwise", twice[0]),
             ));
         }
+        let usual = Self::default();
+        let drawn = [
+            ("n_iter", own.n_iter != usual.n_iter),
+            ("concentration", own.concentration != usual.concentration),
+        ];
+        if let Some((option, _)) = drawn.iter().find(|(_, given)| *given && !own.gammas.is_empty()) {
+            return Err(refused(
+                option,
+                "is of weights that are drawn, and gammas gives them: leave one of both out",
+            ));
+        }
         if own.n_iter == 0 {
             return Err(refused("n_iter", "must be at least 1, got 0"));
         }
@@ -173,6 +184,8 @@ mod tests {
             (json!({"bands": two, "n_iter": 0}), "n_iter"),
             (json!({"bands": two, "concentration": [0]}), "concentration"),
             (json!({"bands": two, "gammas": [[1, 0, 0]]}), "3 weights, and there are 2 bands"),
+            (json!({"bands": two, "gammas": [[1, 0]], "n_iter": 7}), "gammas gives them"),
+            (json!({"bands": two, "gammas": [[1, 0]], "concentration": [1]}), "gammas gives them"),
             (json!({"bands": {"a b": "x"}}), "letters, digits and _"),
             (json!({"bands": {"normalized": "x"}}), "another column is called r_normalized"),
             (json!({"bands": "x"}), "bands"),

@@ -136,7 +136,7 @@ impl Blocks {
             _ => true,
         };
         let own: Vec<usize> = (0..self.runs.len()).filter(|run| is_of(&self.runs[*run])).collect();
-        let values: Vec<&[f32]> = own.iter().map(|run| self.runs[*run].values.as_slice()).collect();
+        let values: Vec<&[f64]> = own.iter().map(|run| self.runs[*run].values.as_slice()).collect();
         let range = first..first + targets.num_rows();
         let predicted = self.predictor.predict(&values, range).map_err(Error::from)?;
         for (run, series) in own.into_iter().zip(predicted) {

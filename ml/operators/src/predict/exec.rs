@@ -58,6 +58,7 @@ impl UnaryOperator for Predict {
         let catalog = catalog.ok_or_else(|| Error::NoStages { stage: PREDICT.to_owned() })?;
         let table = FeatureTable::find(&task.input.schema()).map_err(named)?;
         let notes = LedgerNotes::new(&task.metrics, task.metrics_partition);
+        table.note(&notes);
         let (operator, told, rows) = (self.clone(), Arc::clone(&notes), task.rows);
         let predicted = stream::once(async move {
             let batches: Vec<RecordBatch> = rows.try_collect().await?;

@@ -1,7 +1,7 @@
 //! What `predict` must know of a model before it runs: one that is trained, or one that an earlier statement will train.
 
 use super::{PREDICT, PredictNode, PredictOptions, no_predictions, refused};
-use crate::{Error, Result, SeriesColumn, StageCatalog, features::FeatureTable};
+use crate::{Error, Result, SeriesColumn, StageCatalog, features::FeatureTable, series_column::UNKNOWN};
 use arrow::datatypes::Schema;
 use datafusion::logical_expr::{Extension, LogicalPlan};
 use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
@@ -65,7 +65,7 @@ pub(crate) fn plan_declared_predict(
         Some(segments) => Some(segments.time_points),
         None => {
             let SeriesColumn { time_points, lengths, .. } = SeriesColumn::find_of_runs(PREDICT, trained)?;
-            lengths.is_none().then_some(time_points)
+            Some(time_points).filter(|points| lengths.is_none() && *points != UNKNOWN)
         }
     };
     let features = request.features.as_ref().map(|plan| plan.schema().as_arrow());

@@ -1,6 +1,7 @@
 //! Executes `TRAIN MODEL` in the driver: spools the rows, runs the gang, shows the model's folder, yields the history.
 
 use super::{
+    common_voxels::keep_common,
     explaining::{explained, finish_targets, other_stimuli, read_features, same_targets},
     gang::{GangRun, Outcome, forget_checkpoints},
     history,
@@ -8,12 +9,12 @@ use super::{
     outlook::{outlook, room_of},
     run_record::{RunClaim, RunRecord},
     samples::RunMetadata,
-    spool::{Spool, SpoolFolder},
+    spool::{Filling, Spool, SpoolFolder},
 };
 use crate::{
     Error, Result, TrainObserver,
     observer::Cancellation,
-    train::{Statistics, SubjectOverlap, TrainJob, job::TRAIN},
+    train::{RunVoxels, Statistics, SubjectOverlap, TrainJob, job::TRAIN},
 };
 use arrow::{datatypes::SchemaRef, record_batch::RecordBatch};
 use datafusion::{
@@ -204,14 +205,22 @@ async fn train_on(
     }
     let spool = SpoolFolder::create(&spool_parent(&job, context)?, &spool_name(&job), context)?;
     claim.note(|record| record.spool = Some(spool.location().to_owned()))?;
-    let not_finite = job.estimator.explains();
-    let rows = Spool::fill(train, (TRAIN, not_finite), &spool, context).await?;
+    let filling = |operator| Filling {
+        operator,
+        not_finite: job.estimator.explains(),
+        may_shrink: job.voxels == RunVoxels::Intersection,
+    };
+    let mut rows = Spool::fill(train, filling(TRAIN), &spool, context).await?;
     let validation_plan = validation;
-    let validation = match validation {
-        Some(plan) => Some(Spool::fill(plan, ("VALIDATE ON", not_finite), &spool, context).await?),
+    let mut validation = match validation {
+        Some(plan) => Some(Spool::fill(plan, filling("VALIDATE ON"), &spool, context).await?),
         None => None,
     };
     check_rows(&job, &rows, validation.as_ref())?;
+    if job.voxels == RunVoxels::Intersection {
+        let mut both: Vec<&mut Spool> = std::iter::once(&mut rows).chain(&mut validation).collect();
+        keep_common(&mut both, notes, context).await?;
+    }
     note_rows(&job, &rows, validation.as_ref(), notes);
     let explained = match features {
         Some(plan) => {
@@ -268,7 +277,8 @@ async fn train_on(
     let outcome = until_done(&run, context).await?;
     check_converged(&job.model, &outcome.history)?;
     if let Some(groups) = groups {
-        finish_targets(&job, folder.writing(), (&train.schema(), &statistics), &groups, notes, context)?;
+        let trained = (&train.schema(), &statistics, validation.is_some());
+        finish_targets(&job, folder.writing(), trained, &groups, notes, context)?;
     }
     folder.finish(&statistics, &outcome)?;
     forget_checkpoints(&checkpoints);

@@ -27,6 +27,7 @@ pub(super) async fn read_features(
     context: &Arc<TaskContext>,
 ) -> PlanResult<Features> {
     let table = FeatureTable::find(&plan.schema())?;
+    table.note(notes);
     let run = Runner::of(context).run(Arc::clone(plan), Arc::clone(context)).await?;
     let mut batches = Vec::new();
     for rows in run.streams {
@@ -43,8 +44,9 @@ pub(super) async fn explained(
     (spool, context): (&SpoolFolder, &Arc<TaskContext>),
 ) -> PlanResult<(FeaturesPlace, Vec<TargetGroup>)> {
     let Gathered { samples, order, groups } = samples::gather(rows, runs, features)?;
-    let values = features.values(&order);
-    let place = SpoolPlace::write(&values, features.names.len(), spool, context).await?;
+    let runs: Vec<&[f64]> =
+        order.iter().filter_map(|run| features.runs.get(*run)).map(|run| run.values.as_slice()).collect();
+    let place = SpoolPlace::of_features(&runs, features.names.len(), spool, context).await?;
     Ok((FeaturesPlace { place, samples }, groups))
 }
 
@@ -73,11 +75,12 @@ pub(super) fn other_stimuli(train: &Samples, validation: &Samples) -> Result<()>
     )))
 }
 
-/// The table of the model's targets; those that could not be fitted are told to the ledger.
+/// The table of the model's targets; those that could not be fitted are told to the ledger, and, where it was `validated`, those
+/// that have no score in held-out runs.
 pub(super) fn finish_targets(
     job: &TrainJob,
     folder: &Path,
-    (trained, statistics): (&SchemaRef, &Statistics),
+    (trained, statistics, validated): (&SchemaRef, &Statistics, bool),
     groups: &[TargetGroup],
     notes: &LedgerNotes,
     context: &TaskContext,
@@ -89,19 +92,45 @@ pub(super) fn finish_targets(
     let seen = lineage::of_model(&job.model, statistics).to_metadata().map_err(Error::from)?;
     target_table::write(folder, (trained, seen), groups, &columns)?;
     let Some((_, first)) = columns.first() else { return Ok(()) };
+    let of =
+        |name: &str| columns.iter().find(|(column, _)| column == name).map(|(_, values)| values.as_slice());
+    let scores = [
+        (
+            Some(first.as_slice()),
+            "targets that are constant, or have null, NaN or infinity: not fitted, null in the model",
+        ),
+        (
+            of(CHOSEN_BY).filter(|scores| scores.iter().any(|score| score.is_finite())),
+            "targets that vary in no fold: no score by cross-validation",
+        ),
+        (
+            of(HELD_OUT).filter(|_| validated),
+            "targets that are constant in the rows to validate on, or have null, NaN or infinity there: no held-out scores",
+        ),
+    ];
     let mut begin = 0;
     for group in groups {
-        let own = group.voxels.iter().zip(first.iter().skip(begin));
-        let unfit: Vec<u64> =
-            own.filter(|(_, value)| !value.is_finite()).map(|(voxel, _)| u64::from(*voxel)).collect();
-        begin += group.voxels.len();
-        if !unfit.is_empty() {
-            let run: RunKey = [group.subject.clone(), None, None, None];
-            let reason =
-                "targets that are constant, or have null, NaN or infinity: not fitted, null in the model";
-            let entry = LedgerEntry::of_run(run, Level::Voxel, Finding::Constant, reason, unfit.len() as u64);
-            notes.note(entry.at(unfit));
+        let own = begin..begin + group.voxels.len();
+        begin = own.end;
+        for (at, (scores, reason)) in scores.iter().enumerate() {
+            let Some(scores) = scores else { continue };
+            // Each target is told once: what was not fitted has no scores either.
+            let lacks =
+                |target: &usize| !scores[*target].is_finite() && (at == 0 || first[*target].is_finite());
+            let lacking = own.clone().filter(lacks).map(|target| u64::from(group.voxels[target - own.start]));
+            let lacking: Vec<u64> = lacking.collect();
+            if !lacking.is_empty() {
+                let run: RunKey = [group.subject.clone(), None, None, None];
+                let (level, count) = (Level::Voxel, lacking.len() as u64);
+                let entry = LedgerEntry::of_run(run, level, Finding::Constant, *reason, count);
+                notes.note(entry.at(lacking));
+            }
         }
     }
     Ok(())
 }
+
+/// Columns of a model's targets: by what its penalties were chosen, and R² in rows to validate on, which every target has that
+/// varies there.
+const CHOSEN_BY: &str = "score";
+const HELD_OUT: &str = "r2";

@@ -28,6 +28,17 @@ pub enum SubjectOverlap {
     Allow,
 }
 
+/// What becomes of voxels that some run lacks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum RunVoxels {
+    /// An error: all runs of a subject have the same voxels.
+    #[default]
+    Equal,
+    /// They are left out: a model is of the voxels that all runs have, held-out ones too.
+    Intersection,
+}
+
 /// The settings of `WITH (…)`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
@@ -37,6 +48,8 @@ pub struct TrainOptions {
     pub settings: TrainSettings,
     /// What becomes of a subject with rows to train on and rows to validate on.
     pub subject_overlap: SubjectOverlap,
+    /// What becomes of voxels that some run lacks, of a stage that explains series.
+    pub voxels: RunVoxels,
     /// Where the gang runs, and what it needs there.
     #[serde(flatten)]
     pub gang: GangOptions,
@@ -96,6 +109,8 @@ pub struct TrainJob {
     pub settings: TrainSettings,
     /// What becomes of a subject with rows to train on and rows to validate on.
     pub subject_overlap: SubjectOverlap,
+    /// What becomes of voxels that some run lacks.
+    pub voxels: RunVoxels,
     /// Where the gang runs, and what it needs there.
     pub gang: GangOptions,
     /// Models that the rows of this training go through, and what those were trained on.
@@ -136,7 +151,7 @@ fn refused(option: &str, reason: String) -> Error {
 }
 
 /// Settings that mean something to a stage whose ranks add up what they know, instead of taking steps.
-const FOR_EXPLAINING: [&str; 15] = [
+const FOR_EXPLAINING: [&str; 16] = [
     "ranks",
     "device",
     "seed",
@@ -146,6 +161,7 @@ const FOR_EXPLAINING: [&str; 15] = [
     "heartbeat_seconds",
     "heartbeat_timeout_seconds",
     "subject_overlap",
+    "voxels",
     "spool",
     "pool",
     "queue",
@@ -221,7 +237,7 @@ impl TrainJob {
             true => for_explaining(estimator.stage(), &request.settings)?,
             false => request.settings.clone(),
         };
-        let TrainOptions { settings, subject_overlap, gang } = parse_options(TRAIN, &settings)?;
+        let TrainOptions { settings, subject_overlap, voxels, gang } = parse_options(TRAIN, &settings)?;
         settings.validate()?;
         gang.check(&settings)?;
         if let Some((name, reason)) =
@@ -231,6 +247,12 @@ impl TrainJob {
         }
         // Runs that features explain may be of several lengths.
         let explains = estimator.explains();
+        if voxels != RunVoxels::default() && !explains {
+            let reason =
+                format!("is of models that features explain: {} takes every row; leave it out", kind.name());
+            return Err(refused("voxels", reason));
+        }
+        estimator.check_validation(request.validation.is_some())?;
         let find = if explains { SeriesColumn::find_of_runs } else { SeriesColumn::find };
         let column = find(TRAIN, request.train.schema().as_arrow())?;
         if let Some(validation) = &request.validation {
@@ -252,6 +274,7 @@ impl TrainJob {
             options: request.options.clone(),
             settings,
             subject_overlap,
+            voxels,
             gang,
             upstream,
             column,
@@ -286,9 +309,9 @@ impl TrainJob {
 
     fn identity_with(&self, settings: &str) -> String {
         let options = serde_json::Value::Object(self.options.clone());
-        let overlap = self.subject_overlap;
+        let (overlap, voxels) = (self.subject_overlap, self.voxels);
         format!(
-            "{} {} {options} {settings} {overlap:?} {}",
+            "{} {} {options} {settings} {overlap:?} {voxels:?} {}",
             self.model,
             self.estimator.stage(),
             self.folder.display()

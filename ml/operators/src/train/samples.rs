@@ -150,8 +150,8 @@ fn same_voxels(group: &TargetGroup, runs: &[RunRows<'_>]) -> Result<()> {
             (None, None) => return Err(refused(format!("a voxel is there twice in {name}"))),
         };
         return Err(refused(format!(
-            "{lacks} lacks voxel {voxel}, which another run has: take voxels that all runs have, for example with one \
-             mask"
+            "{lacks} lacks voxel {voxel}, which another run has: fit the voxels that all runs have, with voxels => \
+             'intersection' in WITH, or give one mask"
         )));
     }
     Ok(())

@@ -305,7 +305,9 @@ async fn permutations_test_r_of_all_targets_together_on_any_number_of_ranks() {
     with_tables(&bench);
     let mut without = request(&bench, [BOLD, "SELECT * FROM stimuli"], options, 2).await;
     without.validation = None;
-    assert!(late(&bench, without).await.contains("name them in VALIDATE ON"));
+    let error = refused(bench.catalog.plan_train(without));
+    assert!(error.to_string().contains("name them in VALIDATE ON"), "{error}");
+    assert_eq!(error.option.as_deref(), Some("permutations"));
 }
 
 #[tokio::test]
@@ -444,7 +446,7 @@ async fn what_does_not_fit_is_refused_with_names() {
     assert!(text.contains("a delay as long as a run"), "{text}");
     let lacking = "SELECT * FROM bold WHERE run <> '2' OR voxel <> 3";
     let text = late(&bench, with([lacking, stimuli], json!({})).await).await;
-    assert!(text.contains("run 2 lacks voxel 3"), "{text}");
+    assert!(text.contains("run 2 lacks voxel 3") && text.contains("voxels => 'intersection'"), "{text}");
     let mut seen = with([BOLD, stimuli], json!({})).await;
     seen.validation = Some(bench.plan_of("SELECT * FROM bold WHERE run = '1'").await);
     let text = late(&bench, seen).await;

@@ -104,10 +104,16 @@ fn with_tables(bench: &Bench, pieces: Pieces<'_>, held_out: Pieces<'_>) {
 async fn fitted(pieces: Pieces<'_>, held_out: Pieces<'_>, ranks: usize) -> (Vec<Vec<f64>>, Value) {
     let bench = bench();
     with_tables(&bench, pieces, held_out);
-    let tables = [BOLD, "SELECT * FROM all_stimuli"];
+    explained(&bench, BOLD, "SELECT * FROM held_out", ranks).await
+}
+
+async fn explained(bench: &Bench, train: &str, held_out: &str, ranks: usize) -> (Vec<Vec<f64>>, Value) {
+    let tables = [train, "SELECT * FROM all_stimuli"];
     let options = json!({"cv": "loo", "delays": []});
-    bench.run(encoding::request(&bench, tables, options, ranks).await).await.unwrap();
-    let table = encoding::table(&bench);
+    let mut request = encoding::request(bench, tables, options, ranks).await;
+    request.validation = Some(bench.plan_of(held_out).await);
+    bench.run(request).await.unwrap();
+    let table = encoding::table(bench);
     let columns = ["intercept", "alpha", "score", "r", "r2"].map(|name| {
         let column = table.column_by_name(name).unwrap().as_primitive::<Float64Type>();
         column.iter().take(VOXELS).map(|value| value.unwrap_or(f64::NAN)).collect::<Vec<f64>>()
@@ -153,6 +159,33 @@ async fn runs_of_several_lengths_are_explained_as_their_samples_say() {
     let (other, _) = fitted(UNEVEN, &[(3, 0..9)], 1).await;
     assert_eq!(other[..2], even[..2], "held-out runs of another length change no fit");
     assert_ne!(other[3], even[3]);
+}
+
+/// Lists as other tools write them, in which nothing says how long they are.
+#[tokio::test]
+async fn a_lab_s_own_lists_of_several_lengths_are_explained_too() {
+    let (even, _) = fitted(WHOLE, &[(3, 0..24)], 1).await;
+    let bench = bench();
+    with_tables(&bench, UNEVEN, &[(3, 0..9), (3, 9..24)]);
+    for table in ["bold", "held_out"] {
+        let rows = bench.context.table(table).await.unwrap().collect().await.unwrap();
+        let bare = |batch: &RecordBatch| {
+            let schema = batch.schema().as_ref().clone();
+            let schema = schema.with_metadata(encoding::grid().to_metadata().unwrap());
+            RecordBatch::try_new(Arc::new(schema), batch.columns().to_vec()).unwrap()
+        };
+        bench.table(&format!("bare_{table}"), vec![rows.iter().map(bare).collect()]);
+    }
+    for kind in ["List(Float64)", "LargeList(Float32)"] {
+        let [train, held_out] = ["bold", "held_out"].map(|table| {
+            format!("SELECT subject, run, voxel, arrow_cast(series, '{kind}') AS series FROM bare_{table}")
+        });
+        let (own, _) = explained(&bench, &train, &held_out, 2).await;
+        for (a, b) in even.iter().zip(&own) {
+            let equal = |(a, b): (&f64, &f64)| (a - b).abs() <= 1e-12 || a.is_nan() && b.is_nan();
+            assert!(a.iter().zip(b).all(equal), "{kind}: {a:?} {b:?}");
+        }
+    }
 }
 
 #[tokio::test]

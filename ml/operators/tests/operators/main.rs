@@ -12,6 +12,8 @@ mod functions;
 mod joins;
 mod lengths;
 mod line_stage;
+mod masks;
+mod precise;
 mod predict;
 mod refusals;
 mod repeats;

@@ -4,6 +4,7 @@ use crate::columns::made;
 use crate::fold_sums::{FoldTargets, Statistic};
 use crate::folds::FoldRows;
 use crate::spectrum::{Spectrum, narrowed, product};
+use crate::targets::TargetBlock;
 use crate::{Decomposition, Folds, Result, Scalar};
 use faer::{Mat, MatRef};
 
@@ -80,14 +81,14 @@ impl<T: Scalar> BandedFold<T> {
         Ok(Decomposition { spectrum, z })
     }
 
-    /// The fold's part of centred targets `y`, and what they are in its bases; `xy`: `XᵀY` of all samples, where kernels are
+    /// The fold's part of a block of targets, and what they are in its bases; `xy`: `XᵀY` of all samples, where kernels are
     /// not used.
     pub fn targets<'a>(
         &self,
-        y: MatRef<'_, T>,
+        block: &TargetBlock<T>,
         xy: Option<&'a Mat<T>>,
     ) -> (FoldTargets<T>, Statistic<'a, T>) {
-        let own = self.rows.targets(y);
+        let (own, y) = (self.rows.targets(block), block.values.as_ref());
         let train = |train: &[usize]| Statistic::Samples(own.about_train(y, train));
         let statistic = match (&self.form, xy) {
             (Form::Samples { train: samples }, _) => train(samples),

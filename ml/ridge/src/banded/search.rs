@@ -3,7 +3,7 @@
 use super::fold::BandedFold;
 use super::{Alone, BandedSettings, Part, Together};
 use crate::columns::made;
-use crate::fold_sums::{FoldSums, FoldTargets, Statistic, mean_of_folds};
+use crate::fold_sums::{FoldMeans, FoldSums, FoldTargets, Statistic};
 use crate::folds::cross;
 use crate::spectrum::{Spectrum, add_square, centred, gram, mirror, widened};
 use crate::targets::{TargetBlock, blocks, check_samples};
@@ -29,11 +29,12 @@ pub struct BandedFit {
     pub gammas: Vec<Option<usize>>,
     /// Of each target. NaN for one that cannot be fitted. himalaya's `deltas_` are `ln(γ / α)`.
     pub alphas: Vec<f64>,
-    /// The mean score over folds of what was chosen for each target; NaN for one that cannot be fitted.
+    /// The mean score of what was chosen for each target, over the folds that it has one in: by R² and Pearson's r those in which
+    /// it is not constant. NaN where there is none.
     pub scores: Vec<f64>,
-    /// For each γ the mean, over targets that can be fitted, of the best score.
+    /// For each γ the mean, over targets that have a score, of the best one.
     pub mean_scores: Vec<f64>,
-    /// Targets that are constant, also within a fold where they have no score then, or have NaN or infinity.
+    /// Targets that are constant, or have NaN or infinity.
     pub unfit: Vec<usize>,
 }
 
@@ -113,6 +114,7 @@ impl<T: Scalar> BandedRidgeCv<T> {
             unfit.clear();
             // One penalty for all is known once all targets have been seen: scores are kept until then.
             let mut scores: Vec<Vec<Vec<f64>>> = vec![vec![Vec::new(); settings.alphas.len()]; gammas.len()];
+            let mut n_scored: Vec<f64> = Vec::new();
             let mut sums = vec![0.0; gammas.len()];
             for range in blocks(count, settings.block) {
                 block.refill(targets, std::slice::from_ref(&range))?;
@@ -120,24 +122,27 @@ impl<T: Scalar> BandedRidgeCv<T> {
                     range.clone().zip(&block.squares).filter(|(_, s)| **s == 0.0).map(|(target, _)| target),
                 );
                 let xy = self.gram.as_ref().map(|_| cross(self.x.as_ref(), &block));
-                let part = |fold: &BandedFold<T>| fold.targets(block.values.as_ref(), xy.as_ref());
+                let part = |fold: &BandedFold<T>| fold.targets(&block, xy.as_ref());
                 let parts: Vec<_> = self.folds.iter().map(part).collect();
                 for (at, folds) in weighted.chunks(self.folds.len()).enumerate() {
-                    let own = self.scores(folds, &parts, &mut scratch);
+                    let FoldMeans { scores: own, folds } = self.scores(folds, &parts, &mut scratch);
                     if settings.alpha_per_target {
                         sums[at] +=
                             best.update(gammas.start + at, range.start, &own, settings, None, &block.squares);
                     } else {
                         scores[at].iter_mut().zip(own).for_each(|(all, own)| all.extend(own));
+                        // Weights change nothing in how many folds have a score.
+                        n_scored.extend(folds.into_iter().filter(|_| at == 0));
                     }
                 }
             }
             if !settings.alpha_per_target {
                 let mut fit = vec![1.0; count];
-                unfit.iter().for_each(|target| fit[*target] = 0.0);
-                // A target that is constant within a fold has no score there, and no say in the mean.
+                unfit.iter().for_each(|target| (fit[*target], n_scored[*target]) = (0.0, 0.0));
+                // Every fold that a target has a score in has a say.
                 let of = |own: &Vec<f64>| {
-                    own.iter().zip(&fit).filter(|(s, f)| **f > 0.0 && s.is_finite()).map(|(s, _)| s).sum()
+                    let scored = own.iter().zip(&n_scored).filter(|(_, folds)| **folds > 0.0);
+                    scored.map(|(score, folds)| score * folds).sum()
                 };
                 let mut all: Vec<f64> = scores.iter().flatten().map(of).collect();
                 together.add_up(&mut all)?;
@@ -148,14 +153,11 @@ impl<T: Scalar> BandedRidgeCv<T> {
             }
             mean_scores.extend(sums);
         }
-        let unfit: Vec<usize> = (0..count).filter(|target| best.gammas[*target].is_none()).collect();
-        mean_scores.push((count - unfit.len()) as f64);
+        best.scores.iter_mut().filter(|score| !score.is_finite()).for_each(|score| *score = f64::NAN);
+        mean_scores.push(best.scores.iter().filter(|score| score.is_finite()).count() as f64);
         together.add_up(&mut mean_scores)?;
-        let fitted = mean_scores.pop().unwrap_or_default().max(1.0);
-        mean_scores.iter_mut().for_each(|sum| *sum /= fitted);
-        for target in &unfit {
-            best.scores[*target] = f64::NAN;
-        }
+        let scored = mean_scores.pop().unwrap_or_default();
+        mean_scores.iter_mut().for_each(|sum| *sum /= scored);
         Ok(BandedFit { gammas: best.gammas, alphas: best.alphas, scores: best.scores, mean_scores, unfit })
     }
 
@@ -179,22 +181,23 @@ impl<T: Scalar> BandedRidgeCv<T> {
         fold.weighted(&self.settings.scales(gamma), self.kernel(gamma).as_ref())
     }
 
-    /// Mean scores over folds, `[n_alphas][n_targets]`, under one γ.
+    /// Scores under one γ.
     fn scores(
         &self,
         folds: &[(FoldSums<T>, Decomposition<T>)],
         parts: &[(FoldTargets<T>, Statistic<'_, T>)],
         scratch: &mut Mat<f64>,
-    ) -> Vec<Vec<f64>> {
+    ) -> FoldMeans {
         let own = folds.iter().zip(parts);
-        mean_of_folds(own.map(|((sums, of), (part, statistic))| {
+        FoldMeans::of(own.map(|((sums, of), (part, statistic))| {
             sums.scores(of, part, statistic, self.settings.score, scratch)
         }))
     }
 }
 
 impl Best {
-    /// Takes what is better under `gamma`; gives the sum of the scores of targets that can be fitted (`squares` over 0).
+    /// Takes what is better under `gamma`; gives the sum of the scores of targets that can be fitted (`squares` over 0) and have
+    /// one.
     fn update(
         &mut self,
         gamma: usize,
@@ -209,12 +212,12 @@ impl Best {
             let own: Vec<f64> = scores.iter().map(|alpha| alpha[j]).collect();
             let alpha = shared.unwrap_or_else(|| largest(&own, &settings.alphas));
             let (score, target) = (own[alpha], start + j);
-            if !score.is_finite() {
-                continue;
+            if score.is_finite() {
+                sum += score;
             }
-            sum += score;
-            if score > self.scores[target] + f64::EPSILON {
-                self.scores[target] = score;
+            // One without a score in any fold has the first weights.
+            if self.gammas[target].is_none() || score > self.scores[target] + f64::EPSILON {
+                self.scores[target] = if score.is_finite() { score } else { f64::NEG_INFINITY };
                 self.gammas[target] = Some(gamma);
                 self.alphas[target] = settings.alphas[alpha];
             }

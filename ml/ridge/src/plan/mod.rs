@@ -68,7 +68,7 @@ impl FitSettings for RidgeSettings {
     }
 
     fn passes(&self) -> u64 {
-        if self.read_once { 1 } else { 2 }
+        if self.read_once && !self.scores_alone() { 1 } else { 2 }
     }
 
     fn block(&self) -> usize {

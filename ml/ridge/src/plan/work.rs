@@ -128,6 +128,18 @@ impl Workload {
             fit.fresh += fresh(n * z.b * z.s) + z.blocks() * (block + if alone { 0.0 } else { weights });
             blocks += n * z.b;
         }
+        if settings.scores_alone() {
+            // Predictions of each sample without it, beside its targets.
+            fit.outer += 2.0 * t * n * z.k;
+            fit.score += t * n;
+            fit.fresh += z.blocks() * fresh(n * z.b * z.s);
+            blocks += n * z.b;
+            if kept > 0.0 {
+                fit.centre = t * n;
+                fit.fresh += fresh(n * z.b * z.s);
+                blocks += n * z.b;
+            }
+        }
         add("coefficients", fit, held + kept + blocks * z.s + t * 24.0);
         phases
     }

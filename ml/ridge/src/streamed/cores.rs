@@ -83,16 +83,17 @@ impl<T: Scalar> Backend<T> for Cores<T> {
         let mut block = MatRef::from_column_major_slice(values, self.n_samples, range.len());
         let fit = RidgeFit::of_alphas(alphas.to_vec());
         let mut weights = Mat::zeros(0, 0);
-        let mut intercepts = Vec::with_capacity(range.len());
+        let (mut intercepts, mut scores) = (Vec::with_capacity(range.len()), Vec::new());
         self.ridge.fit(&fit, &mut block, |part| {
             if weights.ncols() == 0 {
                 weights = Mat::zeros(part.weights.nrows(), range.len());
             }
             weights.subcols_mut(part.range.start, part.range.len()).copy_from(&part.weights);
             intercepts.extend(part.intercepts);
+            scores.extend(part.scores);
             Ok(())
         })?;
-        let found = Coefficients { range: range.clone(), weights, intercepts };
+        let found = Coefficients { range: range.clone(), weights, intercepts, scores };
         if let Some(x) = &self.held_out {
             self.predicted = predict(x.as_ref(), &found);
         }

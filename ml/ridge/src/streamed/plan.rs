@@ -113,7 +113,7 @@ impl StreamShape {
             return F64 * (k * (self.n_samples as u64 + k) + (self.n_samples * self.n_alphas) as u64);
         }
         let block = (self.folds.largest as u64 + 1 + 4 * k) * self.block as u64;
-        F64 * (block + (self.n_alphas * self.n_targets) as u64)
+        F64 * (block + ((self.n_alphas + 1) * self.n_targets) as u64)
     }
 
     /// Bases of folds and, beside them, of what they predict the squares over differences of eigenvalues.

@@ -3,6 +3,7 @@
 use super::SpoolReader;
 use crate::Error;
 use std::{
+    ops::Range,
     sync::{
         Arc,
         mpsc::{Receiver, SyncSender, sync_channel},
@@ -10,7 +11,7 @@ use std::{
     thread,
     time::Instant,
 };
-use voxelflow_stage::{Result, SeriesFeed};
+use voxelflow_stage::{FeatureFeed, Result, SeriesFeed};
 
 /// Bytes that are fetched ahead, at most.
 const AHEAD: usize = 64 << 20;
@@ -75,10 +76,7 @@ impl SeriesFeed for SpoolFeed {
             let reason = format!("{} values for {} series of {}", into.len(), rows.len(), self.time_points());
             return Err(voxelflow_stage::Error::Data { what: "feed".into(), reason });
         }
-        self.fill(rows, into).map_err(|e| match e {
-            Error::Storage { path, reason } => voxelflow_stage::Error::Rows { path, reason },
-            other => voxelflow_stage::Error::Data { what: "feed".into(), reason: other.to_string() },
-        })?;
+        self.fill(rows, into).map_err(of_stage)?;
         self.rate = size_of_val(into) as f64 / clock.elapsed().as_secs_f64().max(1e-9);
         Ok(())
     }
@@ -98,6 +96,24 @@ impl SeriesFeed for SpoolFeed {
     }
 }
 
+/// Features lie where series do, in numbers of 64 bits.
+impl FeatureFeed for SpoolFeed {
+    fn features(&self) -> usize {
+        self.reader.time_points()
+    }
+
+    fn read(&mut self, rows: Range<usize>, into: &mut [f64]) -> Result<()> {
+        self.reader.read(&rows.collect::<Vec<_>>(), into).map_err(of_stage)
+    }
+}
+
+fn of_stage(error: Error) -> voxelflow_stage::Error {
+    match error {
+        Error::Storage { path, reason } => voxelflow_stage::Error::Rows { path, reason },
+        other => voxelflow_stage::Error::Data { what: "feed".into(), reason: other.to_string() },
+    }
+}
+
 impl Ahead {
     fn start(reader: Arc<SpoolReader>) -> std::io::Result<Self> {
         let (ask, asked) = sync_channel::<Vec<usize>>(1);
@@ -106,7 +122,7 @@ impl Ahead {
         thread::Builder::new().name("feed ahead".into()).spawn(move || {
             for rows in asked {
                 let values = if reader.fetches() {
-                    let mut values = vec![0.0; rows.len() * reader.time_points()];
+                    let mut values = vec![0.0_f32; rows.len() * reader.time_points()];
                     reader.read(&rows, &mut values).map(|()| values)
                 } else {
                     reader.touch(&rows);

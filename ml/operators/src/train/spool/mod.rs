@@ -11,6 +11,7 @@
 
 mod exact_sum;
 mod feed;
+mod longest;
 mod parts_exec;
 mod reader;
 mod row_facts;
@@ -21,7 +22,10 @@ pub(super) use reader::SpoolReader;
 pub(super) use storage::{SpoolFolder, unique};
 
 use super::row_order::{Keys, Known, Origin, Rows, Spooled};
-use crate::{Error, series_column::SeriesColumn};
+use crate::{
+    Error,
+    series_column::{SeriesColumn, UNKNOWN},
+};
 use arrow::{
     array::{AsArray, RecordBatch},
     datatypes::{Float64Type, UInt32Type, UInt64Type},
@@ -34,6 +38,7 @@ use datafusion::{
 };
 use exact_sum::ExactSum;
 use futures::TryStreamExt;
+use longest::longest;
 use parts_exec::{SpoolPartsExec, Spooling, part_file};
 use serde::{Deserialize, Serialize};
 use std::{
@@ -84,6 +89,19 @@ pub(super) struct Spool {
     summed: u64,
     /// What the input had for the data-quality ledger.
     pub ledger: Ledger,
+    /// Where the rows are, in their order: of each its part, and its number in it.
+    places: Vec<[u32; 2]>,
+}
+
+/// How rows are spooled.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Filling {
+    /// Whose rows these are, for messages.
+    pub operator: &'static str,
+    /// Whether series may be null or not finite.
+    pub not_finite: bool,
+    /// Whether rows may be left out afterwards.
+    pub may_shrink: bool,
 }
 
 impl Spool {
@@ -94,11 +112,15 @@ impl Spool {
     /// finite.
     pub async fn fill(
         input: &Arc<dyn ExecutionPlan>,
-        (operator, not_finite): (&'static str, bool),
+        Filling { operator, not_finite, may_shrink }: Filling,
         folder: &SpoolFolder,
         context: &Arc<TaskContext>,
     ) -> Result<Self> {
         let SeriesColumn { name, time_points, .. } = SeriesColumn::find_of_runs(operator, &input.schema())?;
+        let time_points = match time_points {
+            UNKNOWN => longest(input, &name, context).await?,
+            known => known,
+        };
         let spooling =
             Spooling { folder: folder.location().to_owned(), column: name, time_points, not_finite };
         let plan = Arc::new(SpoolPartsExec::try_new(spooling, Arc::clone(input))?);
@@ -117,19 +139,34 @@ impl Spool {
         let place = SpoolPlace {
             folder: folder.location().to_owned(),
             parts: ordered.parts.into_iter().map(part_file).collect(),
-            order: format!("order-{:016x}.u32", unique()),
+            order: order_file(),
             rows: ordered.places.len(),
             time_points,
         };
         write_order(&place, &ordered.places, context).await?;
         let (origins, known, flat, hash) = (ordered.origins, ordered.known, ordered.flat, ordered.hash);
         let points = ordered.points.into_iter().map(|points| points as usize).collect();
-        Ok(Self { place, origins, points, known, flat, hash, sum, squares, summed, ledger })
+        let places = if may_shrink { ordered.places } else { Vec::new() };
+        Ok(Self { place, origins, points, known, flat, hash, sum, squares, summed, ledger, places })
     }
 
     /// Number of rows.
     pub fn rows(&self) -> usize {
         self.place.rows
+    }
+
+    /// Leaves out the rows that are not `kept`, of a spool that may shrink.
+    ///
+    /// # Errors
+    /// Storage that fails.
+    pub async fn retain(&mut self, kept: &[bool], context: &TaskContext) -> Result<()> {
+        let mut each = kept.iter();
+        self.places.retain(|_| each.next().is_none_or(|kept| *kept));
+        let mut each = kept.iter();
+        self.known.retain(|_| each.next().is_none_or(|kept| *kept));
+        self.place.rows = self.places.len();
+        self.place.order = order_file();
+        write_order(&self.place, &self.places, context).await
     }
 
     /// Distinct subjects, sorted.
@@ -272,26 +309,26 @@ impl<'a> Columns<'a> {
 }
 
 impl SpoolPlace {
-    /// Spools `values`, rows of `width` numbers, as they lie.
+    /// Spools features as they lie, run behind run, each of rows of `width` numbers.
     ///
     /// # Errors
     /// Storage that fails.
-    pub async fn write(
-        values: &[f32],
+    pub async fn of_features(
+        runs: &[&[f64]],
         width: usize,
         folder: &SpoolFolder,
         context: &TaskContext,
     ) -> Result<Self> {
-        let rows = values.len().checked_div(width).unwrap_or(0);
+        let rows = runs.iter().map(|run| run.len()).sum::<usize>().checked_div(width).unwrap_or(0);
         let place = Self {
             folder: folder.location().to_owned(),
             parts: vec![part_file(unique())],
-            order: format!("order-{:016x}.u32", unique()),
+            order: order_file(),
             rows,
             time_points: width,
         };
         let mut part = Storage::open(&place.folder, context)?.create(&place.parts[0])?;
-        for piece in values.chunks(ORDER_PIECE) {
+        for piece in runs.iter().flat_map(|run| run.chunks(ORDER_PIECE)) {
             let bytes: Vec<u8> = piece.iter().flat_map(|value| value.to_le_bytes()).collect();
             part.write(&bytes).await?;
         }
@@ -300,6 +337,11 @@ impl SpoolPlace {
         write_order(&place, &order, context).await?;
         Ok(place)
     }
+}
+
+/// The name of a new file of the order.
+fn order_file() -> String {
+    format!("order-{:016x}.u32", unique())
 }
 
 async fn write_order(place: &SpoolPlace, order: &[[u32; 2]], context: &TaskContext) -> Result<()> {

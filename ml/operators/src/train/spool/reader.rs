@@ -99,19 +99,19 @@ impl SpoolReader {
     ///
     /// # Errors
     /// A row that does not exist, storage that fails.
-    pub fn read(&self, rows: &[usize], into: &mut [f32]) -> Result<()> {
+    pub fn read<N: Spooled>(&self, rows: &[usize], into: &mut [N]) -> Result<()> {
         if into.len() != rows.len() * self.time_points {
             let (values, rows, points) = (into.len(), rows.len(), self.time_points);
             return Err(self.damaged(&format!("{values} values are wanted for {rows} series of {points}")));
         }
         match &self.parts {
             Parts::Mapped(parts) => {
-                let copy_some = |(rows, into): (&[usize], &mut [f32])| {
+                let copy_some = |(rows, into): (&[usize], &mut [N])| {
                     for (row, into) in rows.iter().zip(into.chunks_exact_mut(self.time_points)) {
                         let (part, number) = self.place(*row)?;
-                        let bytes = parts.get(part).and_then(|bytes| bytes.get(self.range(number)));
+                        let bytes = parts.get(part).and_then(|bytes| bytes.get(self.range::<N>(number)));
                         let bytes = bytes.ok_or_else(|| self.damaged("a part is shorter than its rows"))?;
-                        copy(bytes, into);
+                        N::copy(bytes, into);
                     }
                     Ok(())
                 };
@@ -131,21 +131,21 @@ impl SpoolReader {
         let mut sum = 0;
         for row in rows {
             let place = self.place(*row).ok();
-            let bytes = place.and_then(|(part, number)| parts.get(part)?.get(self.range(number)));
+            let bytes = place.and_then(|(part, number)| parts.get(part)?.get(self.range::<f32>(number)));
             sum += bytes.into_iter().flat_map(|b| b.iter().step_by(PAGE)).fold(0, |s, b| s + u64::from(*b));
         }
         std::hint::black_box(sum);
     }
 
     /// Fetches the rows in `places`, part by part, neighbours at once.
-    async fn fetch(
+    async fn fetch<N: Spooled>(
         &self,
         store: &Arc<dyn ObjectStore>,
         paths: &[ObjectPath],
         places: &[Place],
-        into: &mut [f32],
+        into: &mut [N],
     ) -> Result<()> {
-        let mut wanted: Vec<(Place, &mut [f32])> =
+        let mut wanted: Vec<(Place, &mut [N])> =
             places.iter().copied().zip(into.chunks_exact_mut(self.time_points)).collect();
         wanted.sort_unstable_by_key(|(place, _)| *place);
         let of_parts = wanted.chunk_by_mut(|(a, _), (b, _)| a.0 == b.0).map(Ok);
@@ -155,13 +155,13 @@ impl SpoolReader {
                 let path =
                     paths.get(part).ok_or_else(|| self.damaged("a row is in a part that is not there"))?;
                 let range = |number: usize| {
-                    let Range { start, end } = self.range(number);
+                    let Range { start, end } = self.range::<N>(number);
                     start as u64..end as u64
                 };
                 let ranges: Vec<Range<u64>> = of_part.iter().map(|((_, number), _)| range(*number)).collect();
                 let fetched = store.get_ranges(path, &ranges).await.map_err(|e| unusable(path, &e))?;
                 for (bytes, (_, into)) in fetched.iter().zip(of_part) {
-                    copy(bytes, into);
+                    N::copy(bytes, into);
                 }
                 Ok(())
             })
@@ -182,8 +182,8 @@ impl SpoolReader {
     }
 
     /// The bytes of the row `number` of a part.
-    fn range(&self, number: usize) -> Range<usize> {
-        let bytes = self.time_points * size_of::<f32>();
+    fn range<N>(&self, number: usize) -> Range<usize> {
+        let bytes = self.time_points * size_of::<N>();
         number * bytes..(number + 1) * bytes
     }
 
@@ -204,9 +204,27 @@ impl Held {
     }
 }
 
-fn copy(bytes: &[u8], into: &mut [f32]) {
-    for (value, bytes) in into.iter_mut().zip(bytes.as_chunks().0) {
-        *value = f32::from_le_bytes(*bytes);
+/// Numbers that rows are of: series are of 32 bits, features of 64.
+pub(in crate::train) trait Spooled: Send {
+    /// Fills `into` from bytes.
+    fn copy(bytes: &[u8], into: &mut [Self])
+    where
+        Self: Sized;
+}
+
+impl Spooled for f32 {
+    fn copy(bytes: &[u8], into: &mut [Self]) {
+        for (value, bytes) in into.iter_mut().zip(bytes.as_chunks().0) {
+            *value = Self::from_le_bytes(*bytes);
+        }
+    }
+}
+
+impl Spooled for f64 {
+    fn copy(bytes: &[u8], into: &mut [Self]) {
+        for (value, bytes) in into.iter_mut().zip(bytes.as_chunks().0) {
+            *value = Self::from_le_bytes(*bytes);
+        }
     }
 }
 

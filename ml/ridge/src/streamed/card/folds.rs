@@ -14,12 +14,13 @@ use super::{
     Decomposed,
     penalties::{close, shrink},
 };
+use crate::score::FLAT_VARIANCE;
 use crate::spectrum::check_condition;
 use crate::{CrossValidation, Error, Result, RidgeSettings, Score};
 use std::ops::Range;
 use voxelflow_cuda::{
     matrix::{self, Matrix, product},
-    regression::{Close, FoldRows, FoldScores, FoldTargets, Kernels, Numbers},
+    regression::{Close, Columns, FoldRows, FoldScores, FoldTargets, Kernels, Numbers},
 };
 
 /// A decomposed fold.
@@ -45,7 +46,7 @@ pub(super) struct Folds {
     /// Targets at hand: what a fold leaves out of them, and in its basis.
     y: Matrix,
     targets: FoldTargets,
-    /// `[n_alphas, n_targets]`, means over folds.
+    /// `[n_alphas + 1, n_targets]`: sums over the folds that a target has a score in, and how many these are.
     scores: Matrix,
 }
 
@@ -83,7 +84,7 @@ impl Folds {
         let block = || zeros(size, largest);
         self.y = zeros(rows, largest)?;
         self.targets = FoldTargets { m: block()?, b: block()?, apart: block()?, close: block()? };
-        self.scores = zeros(alphas, count)?;
+        self.scores = zeros(alphas + 1, count)?;
         Ok(())
     }
 
@@ -101,10 +102,9 @@ impl Folds {
         kernels: &Kernels,
         y: &Matrix,
         (products, at): (&Matrix, usize),
-        range: &Range<usize>,
+        (range, whole): (&Range<usize>, &Columns),
     ) -> voxelflow_cuda::Result<()> {
         let (card, count) = (kernels.card(), range.len());
-        let share = 1.0 / self.folds.len() as f64;
         for fold in &self.folds {
             let (held, out, size) = (fold.rows.held(), fold.rows.out(), fold.basis.columns());
             kernels.fold_rows(y, count, &fold.rows, 1.0, &mut self.y)?;
@@ -118,18 +118,23 @@ impl Folds {
             let own = m.part(0..size, 0..count);
             product(card, (fold.apart.whole(), false), (own, false), 0.0, apart, 0..count)?;
             kernels.close_products(&fold.close, &mut self.targets, count)?;
-            let of = FoldScores { sums: &fold.sums, shrink: &fold.shrink, score: self.score, share };
+            let of =
+                FoldScores { sums: &fold.sums, shrink: &fold.shrink, score: self.score, flat: FLAT_VARIANCE };
             let into = (&mut self.scores, range.start);
-            kernels.fold_scores((&self.y, held), &self.targets, of, count, into)?;
+            kernels.fold_scores((&self.y, &fold.rows), &self.targets, of, (count, whole), into)?;
         }
         Ok(())
     }
 
-    /// The scores of every target.
-    pub fn scores(&self, kernels: &Kernels) -> voxelflow_cuda::Result<Vec<Vec<f64>>> {
-        let (alphas, count) = (self.scores.rows(), self.scores.columns());
-        let flat = self.scores.first_values(kernels.card(), alphas * count)?;
-        Ok(flat.chunks_exact(alphas.max(1)).map(<[f64]>::to_vec).collect())
+    /// The scores of every target, NaN where it has none, and how many folds they are means over.
+    pub fn scores(&self, kernels: &Kernels) -> voxelflow_cuda::Result<(Vec<Vec<f64>>, Vec<f64>)> {
+        let (rows, count) = (self.scores.rows(), self.scores.columns());
+        let flat = self.scores.first_values(kernels.card(), rows * count)?;
+        let mean = |own: &[f64]| {
+            let (folds, sums) = own.split_last()?;
+            Some((sums.iter().map(|sum| sum / folds).collect(), *folds))
+        };
+        Ok(flat.chunks_exact(rows.max(1)).filter_map(mean).unzip())
     }
 }
 

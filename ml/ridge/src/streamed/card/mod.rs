@@ -155,12 +155,13 @@ impl<T: Scalar + HostNumber> OnCard<T> {
 
     fn add_block(&mut self, range: &Range<usize>, values: &[T]) -> voxelflow_cuda::Result<()> {
         let to = self.products(range, values)?;
-        let Self { kernels, folds, pass: Some(Pass { sums, y, products, blocks, .. }), .. } = self else {
+        let Self { kernels, folds, pass: Some(Pass { sums, y, products, blocks, found, .. }), .. } = self
+        else {
             return Ok(());
         };
         let card = kernels.card();
         if let Some(folds) = folds {
-            folds.add(kernels, y, (products, to), range)?;
+            folds.add(kernels, y, (products, to), (range, found))?;
         }
         if let Some(sums) = sums {
             sums.add(kernels, (y, range.len()), products.of_columns(to..to + range.len()))?;
@@ -179,11 +180,12 @@ impl<T: Scalar + HostNumber> OnCard<T> {
         let mut evidence = Evidence::default();
         (evidence.count, evidence.unfit) = (count, unfit);
         if let Some(folds) = &self.folds {
-            evidence.scores = folds.scores(&self.kernels)?;
-            let means = means(&evidence.scores, &squares, self.settings.alphas.len());
+            let (scores, n_scored) = folds.scores(&self.kernels)?;
+            let means = means(&scores, &n_scored, &squares, self.settings.alphas.len());
+            evidence.scores = scores;
             return Ok((evidence, means));
         }
-        let fitted = (count - evidence.unfit.len()).max(1) as f64;
+        let fitted = (count - evidence.unfit.len()) as f64;
         let errors = self.errors()?;
         let score = |sum: f64| match self.settings.score {
             Score::R2 => 1.0 - sum / fitted,
@@ -260,20 +262,20 @@ impl<T: Scalar + HostNumber> OnCard<T> {
         let offsets = fitted.offsets.first_values(card, count)?;
         let means = pass.found.means.get(card, range.clone())?;
         let intercepts = means.iter().zip(&offsets).map(|(mean, offset)| mean - offset).collect();
-        Ok(Coefficients { range, weights: host, intercepts })
+        Ok(Coefficients { range, weights: host, intercepts, scores: Vec::new() })
     }
 }
 
-/// The mean score of each penalty. A target that is constant, or is in a fold, has no say.
-fn means(scores: &[Vec<f64>], squares: &[f64], alphas: usize) -> Vec<f64> {
+/// The mean score of each penalty over all folds of targets that are not constant, as many of each as it has a score in.
+fn means(scores: &[Vec<f64>], folds: &[f64], squares: &[f64], alphas: usize) -> Vec<f64> {
     let (mut sums, mut fitted) = (vec![0.0; alphas], 0.0);
-    for (own, _) in scores.iter().zip(squares).filter(|(_, square)| **square > 0.0) {
+    for ((own, folds), _) in scores.iter().zip(folds).zip(squares).filter(|(_, square)| **square > 0.0) {
         if own.iter().all(|score| score.is_finite()) {
-            sums.iter_mut().zip(own).for_each(|(sum, score)| *sum += score);
-            fitted += 1.0;
+            sums.iter_mut().zip(own).for_each(|(sum, score)| *sum += folds * score);
+            fitted += folds;
         }
     }
-    sums.into_iter().map(|sum| sum / f64::max(fitted, 1.0)).collect()
+    sums.into_iter().map(|sum| sum / fitted).collect()
 }
 
 /// A matrix of `values`, column by column; its columns are written by all threads, since fresh pages cost most.
