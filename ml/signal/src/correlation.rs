@@ -62,6 +62,6 @@ mod tests {
     fn sizes_must_fit() {
         assert!(pearson_r(&[1.0; 6], &[1.0; 6], 4).is_err());
         assert!(pearson_r(&[1.0; 4], &[1.0; 8], 4).is_err());
-        assert!(pearson_r(&[], &[], 0).is_err());
+        assert!(pearson_r::<f32>(&[], &[], 0).is_err());
     }
 }
