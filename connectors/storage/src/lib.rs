@@ -19,8 +19,8 @@
 //! `HADOOP_CONF_DIR`, its user `HADOOP_USER_NAME`; what of it works is told in the module `hdfs`:
 //! simple authentication and name services do, Kerberos does as far as `hdfs-native` goes, KMS does not.
 //!
-//! Faults that pass are tried again, four times within a minute. What is described wrongly is found by [`check`]
-//! within five seconds.
+//! Faults that pass are tried again, four times within a minute; a read that brings nothing for half a minute is taken up
+//! where it stopped. What is described wrongly is found by [`check`] within five seconds.
 
 mod atomic_file;
 mod blocking;
@@ -39,6 +39,7 @@ mod patience;
 mod registry;
 mod s3;
 mod secret;
+mod steady;
 mod unique;
 mod upload;
 

@@ -44,7 +44,10 @@ impl StoreOptions {
     pub const NAMES: [(&'static str, &'static str); 5] = [
         ("s3.endpoint", "https://host[:port] of a server other than AWS; http:// where nothing is encrypted"),
         ("s3.region", "region of the bucket (default: AWS_REGION, AWS_DEFAULT_REGION, the profile's)"),
-        ("s3.anonymous", "true: requests are not signed, as public buckets want it"),
+        (
+            "s3.anonymous",
+            "true: requests are not signed, as public buckets want it (default: AWS_SKIP_SIGNATURE)",
+        ),
         ("s3.path_style", "true: endpoint/bucket/…, the default with an endpoint; false: bucket.endpoint/…"),
         ("s3.profile", "profile of ~/.aws/credentials and ~/.aws/config (default: AWS_PROFILE)"),
     ];

@@ -8,7 +8,7 @@ use std::time::Duration;
 pub(crate) enum Patience {
     /// Faults that pass (a dropped connection, a busy server) are tried again: four times within a minute.
     Work,
-    /// Nothing is tried again: a wrong description stays wrong.
+    /// The same faults are tried again for a few seconds: a wrong description stays wrong.
     Check,
 }
 
@@ -24,9 +24,15 @@ impl Patience {
                 max_retries: 4,
                 retry_timeout: Duration::from_secs(60),
             },
-            Self::Check => {
-                RetryConfig { max_retries: 0, retry_timeout: Duration::ZERO, ..Default::default() }
-            }
+            Self::Check => RetryConfig {
+                backoff: BackoffConfig {
+                    init_backoff: Duration::from_millis(100),
+                    max_backoff: Duration::from_millis(800),
+                    base: 2.,
+                },
+                max_retries: 4,
+                retry_timeout: Duration::from_secs(3),
+            },
         }
     }
 

@@ -1,7 +1,8 @@
 //! One store for each `scheme://authority` and options, made on first use.
 
 use crate::{
-    Error, Field, Location, Result, S3Options, StoreOptions, fault::Fault, hdfs, http, patience::Patience, s3,
+    Error, Field, Location, Result, S3Options, StoreOptions, fault::Fault, hdfs, http, patience::Patience,
+    s3, steady::Steady,
 };
 use object_store::{ObjectStore, local::LocalFileSystem, memory::InMemory};
 use std::collections::HashMap;
@@ -94,10 +95,12 @@ pub(crate) fn open(url: &Url, options: &StoreOptions, patience: Patience) -> Res
         "s3" | "s3a" => {
             let bucket = s3::bucket(url).map_err(|fault| fault.at(&text))?;
             let settings = s3::S3Settings::resolve(&options.s3).map_err(|fault| fault.at(&text))?;
-            Arc::new(s3::open(bucket, &settings, patience).map_err(unusable(Field::Bucket))?)
+            Arc::new(Steady::new(s3::open(bucket, &settings, patience).map_err(unusable(Field::Bucket))?))
         }
-        "hdfs" => Arc::new(hdfs::open(url).map_err(|e| hdfs::unusable(url, &e).at(&text))?),
-        "http" | "https" => Arc::new(http::open(url, patience).map_err(unusable(Field::Endpoint))?),
+        "hdfs" => Arc::new(Steady::new(hdfs::open(url).map_err(|e| hdfs::unusable(url, &e).at(&text))?)),
+        "http" | "https" => {
+            Arc::new(Steady::new(http::open(url, patience).map_err(unusable(Field::Endpoint))?))
+        }
         scheme => {
             let reason = format!("unknown scheme `{scheme}`; known: file, memory, s3, hdfs, http, https");
             return Err(Error::Location { text, reason });

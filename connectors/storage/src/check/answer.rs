@@ -61,7 +61,8 @@ fn role(settings: &S3Settings, answer: &str) -> Fault {
     };
     let reason = format!(
         "none are in the environment or a profile, and {source} gives none ({answer}): set AWS_ACCESS_KEY_ID and \
-         AWS_SECRET_ACCESS_KEY, or AWS_PROFILE; for a public bucket set `s3.anonymous` to true"
+         AWS_SECRET_ACCESS_KEY, or AWS_PROFILE; for a public bucket set `s3.anonymous` to true, or AWS_SKIP_SIGNATURE in \
+         the environment"
     );
     Fault::new(Field::Keys, reason)
 }
@@ -155,6 +156,16 @@ fn http(authority: &str, e: &Error) -> Fault {
         _ if denied(e) => Fault::new(Field::Permission, format!("{authority} refuses: {}", brief(e))),
         _ => Fault::new(Field::Endpoint, format!("{authority} answers: {}", brief(e))),
     }
+}
+
+/// Whether a server has said that it is busy, or that it fails by itself.
+pub(super) fn is_passing(e: &Error) -> bool {
+    let status = causes(e).find_map(|cause| {
+        let text = cause.to_string();
+        let (_, rest) = text.split_once("status code: ")?;
+        rest.get(..3)?.parse::<u16>().ok()
+    });
+    status.is_some_and(|status| [429, 500, 502, 503, 504].contains(&status))
 }
 
 fn denied(e: &Error) -> bool {

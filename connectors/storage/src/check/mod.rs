@@ -1,5 +1,7 @@
 //! A look at a location before any work: within five seconds it is usable, or it is said which part of its
-//! description is wrong. Nothing is tried again, nothing is written, and no store of the registry is touched.
+//! description is wrong. Nothing is written, and no store of the registry is touched. A store that is busy, or fails by
+//! itself, is asked again for a few seconds; then its description is not at fault, and the work, which is more patient,
+//! may begin.
 
 mod answer;
 
@@ -59,6 +61,10 @@ pub async fn check(text: &str, options: &StoreOptions, purpose: Purpose) -> Resu
     match looked {
         Ok(true) => Ok(()),
         Ok(false) => Err(Fault::new(Field::Path, "nothing lies there: look for its name").at(text)),
+        Err(e) if answer::is_passing(&e) => {
+            log::warn!("{text}: the store is busy, or fails: {e}");
+            Ok(())
+        }
         Err(e) => Err(asked.fault(&e).at(text)),
     }
 }
@@ -79,6 +85,11 @@ async fn look(store: &dyn ObjectStore, path: &ObjectPath, purpose: Purpose) -> o
     };
     if purpose == Purpose::Write || matches!(listed, Ok(true)) {
         return listed.map(|_| true);
+    }
+    if let Err(e) = &listed
+        && answer::is_passing(e)
+    {
+        return listed;
     }
     if path.as_ref().is_empty() {
         return listed;

@@ -139,6 +139,10 @@ fn credentials(
     if options.profile.is_some() {
         return of_profile()?.ok_or_else(|| Fault::new(Field::Keys, format!("profile `{name}` has none")));
     }
+    // The word of other tools (object_store, polars).
+    if options.anonymous.is_none() && var("AWS_SKIP_SIGNATURE").as_deref() == Some("true") {
+        return Ok(Credentials::Anonymous);
+    }
     if let Some(keys) = environment_keys(var)? {
         return Ok(Credentials::Keys { keys, source: "the environment".into() });
     }
@@ -159,7 +163,7 @@ fn no_keys() -> Fault {
     Fault::new(
         Field::Keys,
         "none are found: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE; \
-         for a public bucket set `s3.anonymous` to true",
+         for a public bucket set `s3.anonymous` to true, or AWS_SKIP_SIGNATURE in the environment",
     )
 }
 

@@ -75,6 +75,15 @@ fn a_server_other_than_aws_needs_no_region_and_a_public_bucket_no_keys() {
 }
 
 #[test]
+fn the_environment_may_say_that_no_keys_are_wanted_and_a_setting_goes_before_it() {
+    let environment = [&ENVIRONMENT[..], &[("AWS_SKIP_SIGNATURE", "true")]].concat();
+    let of = |options: &S3Options| source(&resolve(options, &environment, "").unwrap()).0.to_owned();
+    assert_eq!(of(&S3Options::default()), "anonymous");
+    let signed = S3Options { anonymous: Some(false), ..Default::default() };
+    assert_eq!(of(&signed), "the environment");
+}
+
+#[test]
 fn an_endpoint_without_scheme_or_with_a_password_is_refused_and_not_repeated() {
     for (text, shown) in
         [("127.0.0.1:8333", true), ("ftp://h", true), ("http://k:hush@h", false), ("k:hush@h:1", false)]

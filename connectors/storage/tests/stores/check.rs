@@ -120,18 +120,46 @@ async fn a_wrong_region_is_named_with_the_right_one() {
     }
 }
 
+/// What a bucket with one object says when it is listed.
+const LISTED: &str = "<?xml version=\"1.0\"?><ListBucketResult><Name>tests</Name><Prefix>x/</Prefix><KeyCount>1</KeyCount>\
+     <MaxKeys>1000</MaxKeys><IsTruncated>false</IsTruncated><Contents><Key>x/1</Key><Size>1</Size>\
+     <LastModified>2026-11-30T00:00:00.000Z</LastModified><ETag>\"a\"</ETag></Contents></ListBucketResult>";
+
+#[tokio::test]
+async fn a_store_that_fails_once_is_asked_again() {
+    for first in ["503 Slow Down", "429 Too Many Requests", "500 Internal Server Error", "reset"] {
+        let answers = vec![(first, ""), ("200 OK", LISTED)];
+        check("s3://tests/x", &s3_options(&answering_in_turn(answers).await), Purpose::Read).await.unwrap();
+    }
+    // Nothing is wrong with the description of a store that goes on failing: the work asks for a minute.
+    let failing = s3_options(&answering("503 Slow Down", "").await);
+    check("s3://tests/x", &failing, Purpose::Read).await.unwrap();
+    check("s3://tests/x", &failing, Purpose::Write).await.unwrap();
+}
+
 /// The URL of a server that gives every request this answer.
 async fn answering(status: &'static str, body: &'static str) -> String {
+    answering_in_turn(vec![(status, body)]).await
+}
+
+/// The URL of a server that gives these answers, and the last of them again and again; at `reset` it hangs up.
+async fn answering_in_turn(answers: Vec<(&'static str, &'static str)>) -> String {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     tokio::spawn(async move {
+        let last = answers.last().copied().unwrap_or_default();
+        let mut answers = answers.into_iter();
         while let Ok((mut stream, _)) = listener.accept().await {
+            let (status, body) = answers.next().unwrap_or(last);
             let answer = format!(
                 "HTTP/1.1 {status}\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{body}",
                 body.len()
             );
             let mut request = [0; 4096];
             let _ = stream.read(&mut request).await;
+            if status == "reset" {
+                continue;
+            }
             let _ = stream.write_all(answer.as_bytes()).await;
         }
     });
