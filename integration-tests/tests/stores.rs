@@ -296,3 +296,44 @@ fn what_cannot_be_in_a_store_is_refused_with_a_way_out() {
         place.voxelflow(&["sql", "SELECT 1", "--format", "csv", "--output", "s3://lab/x.csv"]).expect_code(2);
     assert!(ended.stderr.contains("parquet"), "{}", ended.stderr);
 }
+
+/// Globs, `inspect` and reading without keys are as on disk.
+#[test]
+fn parquet_in_a_store_is_found_inspected_and_read_without_keys_as_on_disk() {
+    let Some(server) = servers::s3() else { return };
+    let keys = [("AWS_ACCESS_KEY_ID", servers::ACCESS_KEY), ("AWS_SECRET_ACCESS_KEY", servers::SECRET_KEY)];
+    let endpoint = [("AWS_ENDPOINT_URL", server.endpoint.as_str())];
+    let known = Place { environment: endpoint.into_iter().chain(keys).collect(), ..Place::default() };
+    let public = Place {
+        environment: endpoint.into_iter().chain([("AWS_SKIP_SIGNATURE", "true")]).collect(),
+        ..Place::default()
+    };
+    for (subject, id) in [("01", 1), ("02", 2)] {
+        let copy =
+            format!("COPY (SELECT {id} AS id) TO 's3://public/globs/subject={subject}/' STORED AS PARQUET");
+        known.voxelflow(&["sql", &copy]).expect_code(0);
+    }
+    let count = |place: &Place<'_>, location: &str| {
+        let query = format!("SELECT sum(id) AS ids FROM '{location}'");
+        place.voxelflow(&["sql", &query, "--format", "csv"])
+    };
+    for place in [&known, &public] {
+        for (location, ids) in [
+            ("s3://public/globs/", "3"),
+            ("s3://public/globs/*/*.parquet", "3"),
+            ("s3://public/globs/subject=02/*.parquet", "2"),
+        ] {
+            assert_eq!(count(place, location).expect_code(0).stdout, format!("ids\n{ids}\n"), "{location}");
+        }
+        let query = "SELECT id FROM 's3://public/globs/' WHERE subject = '02'";
+        let rows = place.voxelflow(&["sql", query, "--format", "csv"]).expect_code(0);
+        assert_eq!(rows.stdout, "id\n2\n");
+        let inspected = place.voxelflow(&["inspect", "s3://public/globs/"]).expect_code(0).stdout;
+        assert!(
+            inspected.contains("rows        2") && inspected.contains("column      subject Utf8"),
+            "{inspected}"
+        );
+    }
+    let nothing = count(&known, "s3://public/globs/*.csv").expect_code(2);
+    assert!(nothing.stderr.contains("no file matches"), "{}", nothing.stderr);
+}

@@ -3,15 +3,17 @@
 use crate::{
     Dataset, Ledger, LocalRunner, PlanRunner, Runner, StagePlanner,
     cache_entry::Counted,
+    dialect::{self, Refusal},
     error::{Error, Result, similar},
     functions::{Accumulate, Accumulator, Accumulators, Broadcast, Broadcasts},
+    parquet_tables::open_parquet,
     persist::PersistedPlans,
 };
 use arrow::{compute::concat_batches, datatypes::SchemaRef, record_batch::RecordBatch};
 use datafusion::{
     datasource::{MemTable, provider_as_source},
     logical_expr::{LogicalPlan, LogicalPlanBuilder},
-    prelude::{ParquetReadOptions, SessionContext},
+    prelude::SessionContext,
 };
 use serde::Serialize;
 use std::{
@@ -184,32 +186,27 @@ impl Engine {
         Dataset::new(self.clone(), Ok(plan))
     }
 
-    /// The rows of a Parquet file, or of all Parquet files of a folder, by path or URL. Reads their schema only.
+    /// The rows of a Parquet file, or of all Parquet files of a folder or a glob, by path or URL. Names of folders such as
+    /// `run=1` are columns; hidden files are left out. Reads their schema only.
     ///
     /// # Errors
     /// A path that does not exist, or files that are no Parquet.
     pub async fn read_parquet(&self, location: &str) -> Result<Dataset> {
-        if !location.contains("://") && !Path::new(location).exists() {
+        let is_glob = location.contains(['*', '?', '[']);
+        if !location.contains("://") && !is_glob && !Path::new(location).exists() {
             return Err(Error::target(
                 location,
                 "no such file or folder: give a Parquet file or a folder of them",
             ));
         }
-        let extension = Path::new(location).extension().and_then(|e| e.to_str()).map(|e| format!(".{e}"));
-        let mut options = ParquetReadOptions::default().skip_metadata(false);
-        if let Some(extension) = extension.as_deref().filter(|_| !Path::new(location).is_dir()) {
-            options.file_extension = extension;
-        }
-        let frame = self.context().read_parquet(location, options).await;
-        let frame = frame.map_err(|e| match Error::from(e) {
+        let table = open_parquet(&self.context().state(), location).await;
+        let table = table.map_err(|e| match Error::from(e) {
             Error::Execution { source_error } => {
                 Error::target(location, crate::error::describe(&source_error))
             }
             own => own,
         })?;
-        if frame.schema().fields().is_empty() {
-            return Err(Error::target(location, "no Parquet files in this folder"));
-        }
+        let frame = self.context().read_table(table).map_err(|e| Error::planning("read_parquet", e))?;
         Ok(self.dataset(frame.into_unoptimized_plan()))
     }
 
@@ -225,10 +222,20 @@ impl Engine {
     /// The rows of a query.
     ///
     /// # Errors
-    /// A query that cannot be parsed or planned.
+    /// A query that cannot be parsed or planned, or has a part that is not understood (see [`dialect`]).
     pub async fn sql(&self, query: &str) -> Result<Dataset> {
-        let frame = self.context().sql(query).await.map_err(|e| Error::planning("sql", e))?;
+        let plan = self.sql_plan(query).await?;
+        let frame = self.context().execute_logical_plan(plan).await.map_err(|e| Error::planning("sql", e))?;
         Ok(self.dataset(frame.into_unoptimized_plan()))
+    }
+
+    async fn sql_plan(&self, query: &str) -> Result<LogicalPlan> {
+        let state = self.context().state();
+        let refused = |refusal: Refusal| Error::plan("sql", refusal.within(query));
+        let mut statement = dialect::parse(query, &state).map_err(refused)?;
+        let is_scalar = |name: &str| state.scalar_functions().contains_key(name);
+        dialect::admit(&mut statement, &dialect::tokens(query), &is_scalar).map_err(refused)?;
+        state.statement_to_plan(statement).await.map_err(|e| Error::planning("sql", e))
     }
 
     /// Rows from memory, dealt out to `partitions` partitions of neighbouring rows, in their order.

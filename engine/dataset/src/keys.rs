@@ -2,6 +2,7 @@
 
 use crate::{
     Dataset,
+    aggregates::sum,
     error::{Error, Result},
     functions::Function,
     nodes::{self, MapGroupsNode},
@@ -13,7 +14,7 @@ use datafusion::{
     dataframe::DataFrame,
     error::Result as PlanResult,
     functions::core::expr_fn::coalesce,
-    functions_aggregate::expr_fn::{array_agg, avg, count, max, min, sum},
+    functions_aggregate::expr_fn::{array_agg, avg, count, max, min},
     logical_expr::{Expr, ident, lit},
 };
 use serde::Serialize;

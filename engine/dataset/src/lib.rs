@@ -30,9 +30,12 @@
 //! ```
 
 mod actions;
+mod aggregates;
 mod build_id;
 mod cache_entry;
+mod copy;
 mod dataset;
+pub mod dialect;
 pub mod distributed;
 mod engine;
 mod error;
@@ -41,11 +44,13 @@ mod keys;
 mod large_joins;
 mod ledger;
 pub mod log_tail;
+mod nan;
 mod no_stages;
 pub mod node_codec;
 pub mod nodes;
 mod parquet_lists;
 mod parquet_sink;
+mod parquet_tables;
 mod partition_wise;
 mod partitions;
 mod persist;
@@ -54,6 +59,7 @@ mod process_memory;
 mod row_hash;
 mod row_width;
 pub mod runner;
+mod series_arithmetic;
 mod session_context;
 mod stage_planner;
 mod staging;
@@ -74,6 +80,7 @@ pub use ledger::{
 pub use no_stages::NoStages;
 pub use node_codec::NodeCodec;
 pub use parquet_sink::{WriteOptions, WriteSummary};
+pub use parquet_tables::with_tables_by_location;
 pub use partition_wise::PartitionWise;
 pub use plan_identity::SourceIdentity;
 pub use process_memory::memory_of_process;

@@ -1,8 +1,17 @@
 //! A DataFusion session set up for datasets: our plan nodes, bounded memory, metadata that survives Parquet.
 
 use crate::{
-    error::Result, large_joins::LargeJoins, nodes::DatasetPlanner, parquet_lists::ReadListsFast,
-    persist::CacheLocation, process_memory::memory_of_process, row_hash,
+    aggregates::aggregate_functions,
+    error::Result,
+    large_joins::LargeJoins,
+    nan::{AskFloats, ForgetFloats, with_nan},
+    nodes::DatasetPlanner,
+    parquet_lists::ReadListsFast,
+    parquet_tables::{FileTables, MergedParquetFactory, VisibleFiles},
+    persist::CacheLocation,
+    process_memory::memory_of_process,
+    row_hash,
+    series_arithmetic::{self, SeriesOperators},
 };
 use async_trait::async_trait;
 use datafusion::{
@@ -12,10 +21,11 @@ use datafusion::{
         SessionStateBuilder, SessionStateDefaults,
         context::QueryPlanner,
         memory_pool::{FairSpillPool, TrackConsumersPool},
-        object_store::ObjectStoreRegistry,
+        object_store::{DefaultObjectStoreRegistry, ObjectStoreRegistry},
         runtime_env::RuntimeEnvBuilder,
     },
     logical_expr::{LogicalPlan, ScalarUDF},
+    physical_optimizer::{PhysicalOptimizerRule, optimizer::PhysicalOptimizer},
     physical_plan::ExecutionPlan,
     physical_planner::{DefaultPhysicalPlanner, ExtensionPlanner, PhysicalPlanner},
     prelude::{SessionConfig, SessionContext},
@@ -73,22 +83,41 @@ pub fn session_state(planners: ExtensionPlanners, config: &EngineConfig) -> Resu
     if let Some(folder) = &config.temp_dir {
         runtime = runtime.with_temp_file_path(folder);
     }
-    if let Some(registry) = &config.object_stores {
-        runtime = runtime.with_object_store_registry(Arc::clone(registry));
+    let stores = config.object_stores.clone().unwrap_or_else(|| Arc::new(DefaultObjectStoreRegistry::new()));
+    runtime = runtime.with_object_store_registry(Arc::new(VisibleFiles(stores)));
+    let mut builder = SessionStateBuilder::new_with_default_features();
+    if let Some(formats) = builder.file_formats() {
+        formats.retain(|format| format.get_ext() != "parquet");
+        formats.push(Arc::new(MergedParquetFactory::default()));
     }
-    Ok(SessionStateBuilder::new_with_default_features()
+    for tables in builder.table_factories().iter_mut().flat_map(|tables| tables.values_mut()) {
+        *tables = Arc::new(FileTables::default());
+    }
+    builder.expr_planners().get_or_insert_default().push(Arc::new(SeriesOperators));
+    Ok(builder
+        .with_aggregate_functions(aggregate_functions())
         .with_config(session_config(config)?)
         .with_runtime_env(runtime.build_arc()?)
         .with_query_planner(Arc::new(DatasetQueryPlanner::new(planners)))
-        .with_physical_optimizer_rule(Arc::new(LargeJoins::in_pool(pool_bytes)))
-        .with_physical_optimizer_rule(Arc::new(ReadListsFast))
+        .with_physical_optimizer_rules(physical_rules(pool_bytes))
         .with_scalar_functions(scalar_functions()))
+}
+
+/// DataFusion's rules and ours.
+fn physical_rules(pool_bytes: usize) -> Vec<Arc<dyn PhysicalOptimizerRule + Send + Sync>> {
+    let mut rules = PhysicalOptimizer::new().rules;
+    rules.insert(0, Arc::new(ForgetFloats));
+    rules.push(Arc::new(AskFloats));
+    rules.push(Arc::new(LargeJoins::in_pool(pool_bytes)));
+    rules.push(Arc::new(ReadListsFast));
+    rules
 }
 
 /// DataFusion's scalar functions and ours: the builder replaces its list rather than adding to it.
 fn scalar_functions() -> Vec<Arc<ScalarUDF>> {
     let mut all = SessionStateDefaults::default_scalar_functions();
-    all.push(row_hash::row_hash());
+    all.extend([row_hash::row_hash(), with_nan()]);
+    all.extend(series_arithmetic::functions());
     all
 }
 
@@ -101,6 +130,10 @@ fn session_config(config: &EngineConfig) -> Result<SessionConfig> {
     options.execution.parquet.schema_force_view_types = false;
     options.sql_parser.map_string_types_to_utf8view = false;
     options.execution.parquet.pushdown_filters = true;
+    // Nanoseconds hold the years 1677 to 2262 only, and Spark writes the year 9999 for what never ends.
+    options.execution.parquet.coerce_int96 = Some("us".into());
+    // Folders within a folder are read with it.
+    options.execution.listing_table_ignore_subdirectory = false;
     // DataFusion 55 takes a condition on such a subquery below an aggregate without groups, which then gives a row that
     // the condition excludes.
     options.optimizer.enable_physical_uncorrelated_scalar_subquery = false;

@@ -10,7 +10,7 @@ use arrow::{
         pretty::pretty_format_batches,
     },
 };
-use datafusion::error::DataFusionError;
+use datafusion::{error::DataFusionError, logical_expr::LogicalPlan};
 use std::sync::Arc;
 use voxelflow_dataset::Dataset;
 
@@ -22,7 +22,10 @@ const LIST_SHOWN: usize = 3;
 /// # Errors
 /// A plan that fails.
 pub async fn print_rows(rows: &Dataset, shown: usize) -> Result<u64> {
-    let batches = if shown == usize::MAX { rows.collect().await? } else { rows.take(shown + 1).await? };
+    // What tells of a plan stands at its top only.
+    let whole = shown == usize::MAX
+        || matches!(rows.logical_plan()?, LogicalPlan::Explain(_) | LogicalPlan::Analyze(_));
+    let batches = if whole { rows.collect().await? } else { rows.take(shown + 1).await? };
     let total: usize = batches.iter().map(RecordBatch::num_rows).sum();
     let mut left = shown;
     let mut kept = Vec::new();

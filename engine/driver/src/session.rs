@@ -23,7 +23,7 @@ use voxelflow_cluster::{
 };
 use voxelflow_dataset::{
     Dataset, Engine, EngineConfig, OptionMap, StagePlanner, StageSpec, StoresOf, TrainedModel, build_id,
-    register_stages, runner::Fault, session_state,
+    register_stages, runner::Fault, session_state, with_tables_by_location,
 };
 use voxelflow_operators::{NoteJoinKeys, SameGrid, StageCatalog, end_cut_off, extension_planners};
 use voxelflow_storage::{Purpose, StoreOptions, StoreRegistry, is_published};
@@ -219,7 +219,7 @@ fn running_program() -> Result<PathBuf> {
 
 /// Files can be named in FROM, as in `SELECT … FROM 'series.parquet'`.
 fn session_context(config: &EngineConfig, stores: &LiveOptions) -> Result<SessionContext> {
-    Ok(SessionContext::new_with_state(session_state_of(config, stores)?).enable_url_table())
+    Ok(with_tables_by_location(SessionContext::new_with_state(session_state_of(config, stores)?)))
 }
 
 fn stages(stores: &LiveOptions) -> Arc<dyn StagePlanner> {

@@ -1,7 +1,7 @@
 //! DataFusion's errors, with a caret and names that would be right.
 
 use crate::{
-    error::{PipelineError, did_you_mean, listed},
+    error::{PipelineError, Result, did_you_mean, listed},
     relation::OperatorFailure,
     source::Span,
     statement::Statement,
@@ -10,7 +10,7 @@ use crate::{
 use datafusion::{
     common::{Column, SchemaError},
     error::DataFusionError,
-    sql::sqlparser::tokenizer::{Location, Span as TokenSpan, Token},
+    sql::sqlparser::tokenizer::{Location, Span as TokenSpan, Token, TokenWithSpan},
 };
 use voxelflow_dataset::StageError;
 
@@ -180,13 +180,18 @@ fn first_word(statement: &Statement) -> Span {
 
 /// Where a name first stands in a statement.
 pub(crate) fn locate(statement: &Statement, name: &str) -> Option<Span> {
-    let tokens = raw_tokens(&statement.source).ok()?;
-    tokens.iter().find_map(|token| {
-        let span = statement.source.span(token.span)?;
-        let inside = span.start >= statement.span.start && span.end <= statement.span.end;
-        match &token.token {
-            Token::Word(word) if inside && word.value.eq_ignore_ascii_case(name) => Some(span),
-            _ => None,
-        }
+    tokens_of(statement).ok()?.iter().find_map(|token| match &token.token {
+        Token::Word(word) if word.value.eq_ignore_ascii_case(name) => statement.source.span(token.span),
+        _ => None,
     })
+}
+
+/// The tokens of a statement as they are written.
+pub(crate) fn tokens_of(statement: &Statement) -> Result<Vec<TokenWithSpan>> {
+    let mut tokens = raw_tokens(&statement.source)?;
+    tokens.retain(|token| {
+        let span = statement.source.span(token.span);
+        span.is_some_and(|span| span.start >= statement.span.start && span.end <= statement.span.end)
+    });
+    Ok(tokens)
 }

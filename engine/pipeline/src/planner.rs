@@ -1,7 +1,7 @@
 //! Statements → plans: names are looked up, types checked, nothing runs.
 
 use crate::{
-    diagnose::{KnownNames, diagnose, locate, refused},
+    diagnose::{KnownNames, diagnose, locate, refused, tokens_of},
     error::{PipelineError, Result, did_you_mean, listed},
     explain::{ExplainRow, explain},
     model::{DeclaredFunction, ModelEntry, Rewriter, declared_name},
@@ -27,7 +27,10 @@ use std::{
     path::{Path, PathBuf},
     sync::Arc,
 };
-use voxelflow_dataset::{StagePlanner, TrainRequest};
+use voxelflow_dataset::{
+    StagePlanner, TrainRequest,
+    dialect::{self, Refusal},
+};
 
 /// What a statement comes to. Running it is the driver's.
 #[derive(Clone, Debug)]
@@ -349,7 +352,13 @@ impl Planner {
             plan => Planned::Query(plan),
         };
         if let Planned::Query(plan) | Planned::CreateTable(PlannedTable { plan, .. }) = &planned {
-            self.check_types(statement, plan)?;
+            // What tells of a plan is none itself.
+            let told = match plan {
+                LogicalPlan::Explain(explain) => explain.plan.as_ref(),
+                LogicalPlan::Analyze(analyze) => analyze.input.as_ref(),
+                plan => plan,
+            };
+            self.check_types(statement, told)?;
         }
         Ok(planned)
     }
@@ -374,6 +383,7 @@ impl Planner {
     }
 
     async fn logical_plan(&self, statement: &Statement, mut sql: SqlStatement) -> Result<LogicalPlan> {
+        self.context.admit(statement, &mut sql)?;
         let mut rewriter = self.context.rewriter(statement);
         rewriter.rewrite_sql(&mut sql)?;
         for (function, model) in &rewriter.declared {
@@ -515,6 +525,17 @@ impl PlannerContext {
             declared: Default::default(),
             declared_operators: Default::default(),
         }
+    }
+
+    /// Refuses what of SQL is not understood.
+    fn admit(&self, statement: &Statement, sql: &mut SqlStatement) -> Result<()> {
+        let tokens = tokens_of(statement)?;
+        let state = self.session.state();
+        let is_scalar = |name: &str| state.scalar_functions().contains_key(name);
+        dialect::admit(sql, &tokens, &is_scalar).map_err(|Refusal { message, help, span }| {
+            let place = statement.source.span(span).unwrap_or(statement.span);
+            PipelineError::new(&statement.source, place, message).help(help)
+        })
     }
 
     fn relation_names(&self) -> RelationNames {

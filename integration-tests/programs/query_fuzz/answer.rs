@@ -38,13 +38,15 @@ fn text(column: &dyn Array, row: usize) -> String {
         DataType::Utf8 => format!("'{}'", column.as_string::<i32>().value(row)),
         DataType::Utf8View => format!("'{}'", column.as_string_view().value(row)),
         DataType::LargeUtf8 => format!("'{}'", column.as_string::<i64>().value(row)),
-        DataType::List(_) => {
-            let list = column.as_list::<i32>().value(row);
-            let items: Vec<String> = (0..list.len()).map(|at| text(list.as_ref(), at)).collect();
-            format!("[{}]", items.join(", "))
-        }
+        DataType::List(_) => items(column.as_list::<i32>().value(row).as_ref()),
+        DataType::FixedSizeList(..) => items(column.as_fixed_size_list().value(row).as_ref()),
         _ => arrow::util::display::array_value_to_string(column, row).unwrap_or_else(|e| e.to_string()),
     }
+}
+
+fn items(list: &dyn Array) -> String {
+    let items: Vec<String> = (0..list.len()).map(|at| text(list, at)).collect();
+    format!("[{}]", items.join(", "))
 }
 
 /// Ten digits: sums of the values that tables have are exact, their means are not.

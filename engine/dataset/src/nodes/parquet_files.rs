@@ -31,7 +31,7 @@ use futures::{StreamExt, stream};
 use object_store::{ObjectStore, buffered::BufWriter, path::Path as ObjectPath};
 use parquet::{
     arrow::{ArrowSchemaConverter, AsyncArrowWriter},
-    basic::{Compression, Type, ZstdLevel},
+    basic::{Compression, LogicalType, Type, ZstdLevel},
     errors::ParquetError,
     file::properties::{EnabledStatistics, WriterProperties},
 };
@@ -250,7 +250,8 @@ impl File {
     }
 }
 
-/// Floats are all different: a dictionary of them only costs time, as statistics of list items do.
+/// Floats are all different: a dictionary of them only costs time. They have no statistics: these leave NaN out, and
+/// readers take a column of NaN and 1 for the constant 1.
 fn properties(schema: &Schema, compression_level: i32) -> Result<WriterProperties> {
     let unfit = |e: ParquetError| DataFusionError::Plan(format!("write_parquet: {e}"));
     let compression = match compression_level {
@@ -260,12 +261,11 @@ fn properties(schema: &Schema, compression_level: i32) -> Result<WriterPropertie
     let mut properties = WriterProperties::builder().set_compression(compression);
     let parquet = ArrowSchemaConverter::new().convert(schema).map_err(unfit)?;
     for column in parquet.columns() {
-        if matches!(column.physical_type(), Type::FLOAT | Type::DOUBLE) {
-            properties = properties.set_column_dictionary_enabled(column.path().clone(), false);
-            if column.max_rep_level() > 0 {
-                let none = EnabledStatistics::None;
-                properties = properties.set_column_statistics_enabled(column.path().clone(), none);
-            }
+        let half = column.logical_type_ref() == Some(&LogicalType::Float16);
+        if half || matches!(column.physical_type(), Type::FLOAT | Type::DOUBLE) {
+            properties = properties
+                .set_column_dictionary_enabled(column.path().clone(), false)
+                .set_column_statistics_enabled(column.path().clone(), EnabledStatistics::None);
         }
     }
     Ok(properties.build())

@@ -65,6 +65,20 @@ async fn row_groups_are_bounded_in_bytes() {
     assert_eq!(groups.iter().map(|g| g.num_rows()).sum::<i64>(), 200_000);
 }
 
+/// Statistics leave NaN out, and readers that believe them read a column of NaN and 1 as the constant 1.
+#[tokio::test]
+async fn floats_are_written_without_least_and_greatest_values() {
+    let bench = Bench::new();
+    let path = bench.path("floats");
+    bench.numbers(1).write_parquet(&path).await.unwrap();
+    let reader =
+        SerializedFileReader::new(File::open(format!("{path}/part-00000.parquet")).unwrap()).unwrap();
+    let group = reader.metadata().row_group(0);
+    let known: Vec<(&str, bool)> =
+        group.columns().iter().map(|c| (c.column_descr().name(), c.statistics().is_some())).collect();
+    assert_eq!(known, [("n", true), ("parity", true), ("half", false)]);
+}
+
 #[tokio::test]
 async fn a_taken_target_is_refused_or_replaced() {
     let bench = Bench::new();

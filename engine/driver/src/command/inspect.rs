@@ -15,8 +15,13 @@ pub(super) async fn inspect(flags: InspectFlags) -> Result<()> {
         for location in [Some(path), raw.as_ref()].into_iter().flatten() {
             check(&location.to_string_lossy(), &StoreOptions::default(), Purpose::Read).await?;
         }
-        let report = of_runs(path, raw.as_deref()).await?.ok_or_else(not_runs)?;
-        return print_runs(path, &report);
+        let is_file = path.extension().is_some_and(|ending| ending.eq_ignore_ascii_case("parquet"));
+        let runs = if is_file { None } else { of_runs(path, raw.as_deref()).await? };
+        return match runs {
+            Some(report) => print_runs(path, &report),
+            None if raw.is_none() => parquet(path).await,
+            None => Err(not_runs()),
+        };
     }
     let metadata = std::fs::metadata(path).map_err(|e| Error::io(path, e))?;
     let name = path.file_name().map(|n| n.to_string_lossy().to_lowercase()).unwrap_or_default();

@@ -35,10 +35,11 @@ pub(super) async fn sql(flags: SqlFlags) -> Result<()> {
         ledger::register(session.context(), &ledger::files(out))?;
     }
     let rows = session.sql(&flags.statement).await?;
-    if let LogicalPlan::Copy(copy) = rows.logical_plan()?
-        && is_parquet_folder(copy)
-    {
-        // Whole or not at all, as in a pipeline file.
+    // Whole or not at all, as in a pipeline file.
+    if let LogicalPlan::Copy(copy) = rows.logical_plan()? {
+        if !is_parquet_folder(copy) {
+            return Ok(session.copy(copy).await?);
+        }
         let source = session.dataset(copy.input.as_ref().clone());
         let options = WriteOptions::default().overwrite();
         return told(&source.write_parquet_with(&copy.output_url, &options).await?);

@@ -198,6 +198,14 @@ impl<'a> Runner<'a> {
             Planned::Other(LogicalPlan::Copy(copy)) if is_parquet_folder(&copy) => {
                 self.copy(&copy, &key).await?
             }
+            Planned::Other(LogicalPlan::Copy(copy)) => {
+                self.session.copy(&copy).await?;
+                let record = StatementRecord::default();
+                (
+                    OutcomeNote::Ran,
+                    self.tell(&ledger::name_of(statement), record, &self.session.take_ledger())?,
+                )
+            }
             Planned::Set { plan, .. } | Planned::Other(plan) => {
                 self.take_note(&plan, &key);
                 let (note, record) = self.execute(plan).await?;
