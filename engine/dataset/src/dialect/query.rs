@@ -3,10 +3,10 @@
 use super::{Admission, Refusal, Result};
 use datafusion::sql::sqlparser::{
     ast::{
-        Cte, Distinct, ExcludeSelectItem, Expr, ExprWithAliasAndOrderBy, Fetch, GroupByExpr, Join,
-        LimitClause, Offset, OrderBy, OrderByExpr, OrderByKind, OrderByOptions, PipeOperator, Query, Select,
-        SelectFlavor, SelectItem, SetExpr, SetOperator, SetQuantifier, Spanned, TableAlias, TableWithJoins,
-        Value, Values, WildcardAdditionalOptions, With,
+        ConnectByKind, Cte, Distinct, ExcludeSelectItem, Expr, ExprWithAliasAndOrderBy, Fetch, GroupByExpr,
+        Join, LimitClause, Offset, OrderBy, OrderByExpr, OrderByKind, OrderByOptions, PipeOperator, Query,
+        Select, SelectFlavor, SelectItem, SetExpr, SetOperator, SetQuantifier, Spanned, TableAlias,
+        TableFactor, TableWithJoins, Value, Values, WildcardAdditionalOptions, With,
     },
     tokenizer::Span,
 };
@@ -75,7 +75,7 @@ impl Admission<'_> {
 
     fn set(&self, mut set: &mut SetExpr) -> Result<()> {
         while let SetExpr::SetOperation { left, op, set_quantifier, right } = set {
-            let before = left.span();
+            let (before, word) = (left.span(), op.to_string());
             if *op == SetOperator::Minus {
                 *op = SetOperator::Except;
             }
@@ -96,7 +96,7 @@ impl Admission<'_> {
             if counted && *op != SetOperator::Union {
                 let help = "rows that are there several times are not counted against each other; number them with \
                             row_number() OVER (PARTITION BY …) on both sides, or leave ALL out";
-                return Err(self.refusal(&format!("{op} ALL"), before, help));
+                return Err(self.refusal(&format!("{word} ALL"), before, help));
             }
             self.set(right)?;
             set = left;
@@ -279,7 +279,12 @@ impl Admission<'_> {
         self.without(prewhere.is_some(), "PREWHERE", read, "write WHERE")?;
         let filtered = selection.as_ref().map_or(read, |condition| read.union(&condition.span()));
         let recursive = "write WITH RECURSIVE …";
-        let connect = if connect_by.is_empty() { "" } else { connect_words(self, filtered) };
+        let connect = match connect_by.first() {
+            Some(ConnectByKind::StartWith { start_token: _, condition: _ }) => "START WITH",
+            Some(ConnectByKind::ConnectBy { connect_token: _, nocycle: _, relationships: _ }) | None => {
+                "CONNECT BY"
+            }
+        };
         self.without(!connect_by.is_empty(), connect, filtered, recursive)?;
         self.groups(group_by, filtered)?;
         let grouped = filtered.union(&group_by.span());
@@ -331,7 +336,11 @@ impl Admission<'_> {
     }
 
     fn from(&self, from: &mut TableWithJoins) -> Result<()> {
-        let TableWithJoins { relation: _, joins } = from;
+        let TableWithJoins { relation, joins } = from;
+        // Its name is looked at first: it may be the beginning of a join.
+        if let TableFactor::Table { alias, .. } | TableFactor::Derived { alias, .. } = relation {
+            self.alias(alias.as_ref())?;
+        }
         joins.iter_mut().try_for_each(|join: &mut Join| self.join(join))
     }
 
@@ -363,11 +372,6 @@ fn by_all(order: &mut OrderBy) {
     {
         order.kind = OrderByKind::All(*options);
     }
-}
-
-fn connect_words(admission: &Admission<'_>, after: Span) -> &'static str {
-    let first = |words| admission.place(words, after).start;
-    if first("START WITH") < first("CONNECT BY") { "START WITH" } else { "CONNECT BY" }
 }
 
 /// Words of other databases that sqlparser takes for the name of the table before them.
