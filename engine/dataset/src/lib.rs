@@ -41,7 +41,6 @@ mod engine;
 mod error;
 pub mod functions;
 mod keys;
-mod large_joins;
 mod ledger;
 pub mod log_tail;
 mod nan;

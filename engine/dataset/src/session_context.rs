@@ -3,7 +3,6 @@
 use crate::{
     aggregates::aggregate_functions,
     error::Result,
-    large_joins::LargeJoins,
     nan::{AskFloats, ForgetFloats, with_nan},
     nodes::DatasetPlanner,
     parquet_lists::ReadListsFast,
@@ -74,8 +73,7 @@ pub fn session_context(planners: ExtensionPlanners, config: &EngineConfig) -> Re
 /// # Errors
 /// As [`session_context`].
 pub fn session_state(planners: ExtensionPlanners, config: &EngineConfig) -> Result<SessionStateBuilder> {
-    let pool_bytes = pool_of(config.memory_limit.unwrap_or_else(half_of_memory));
-    let pool = FairSpillPool::new(pool_bytes);
+    let pool = FairSpillPool::new(pool_of(config.memory_limit.unwrap_or_else(half_of_memory)));
     // A folder that was listed once may have other files now: a table is written and read in one session.
     let mut runtime = RuntimeEnvBuilder::new()
         .with_object_list_cache_limit(0)
@@ -99,16 +97,15 @@ pub fn session_state(planners: ExtensionPlanners, config: &EngineConfig) -> Resu
         .with_config(session_config(config)?)
         .with_runtime_env(runtime.build_arc()?)
         .with_query_planner(Arc::new(DatasetQueryPlanner::new(planners)))
-        .with_physical_optimizer_rules(physical_rules(pool_bytes))
+        .with_physical_optimizer_rules(physical_rules())
         .with_scalar_functions(scalar_functions()))
 }
 
 /// DataFusion's rules and ours.
-fn physical_rules(pool_bytes: usize) -> Vec<Arc<dyn PhysicalOptimizerRule + Send + Sync>> {
+fn physical_rules() -> Vec<Arc<dyn PhysicalOptimizerRule + Send + Sync>> {
     let mut rules = PhysicalOptimizer::new().rules;
     rules.insert(0, Arc::new(ForgetFloats));
     rules.push(Arc::new(AskFloats));
-    rules.push(Arc::new(LargeJoins::in_pool(pool_bytes)));
     rules.push(Arc::new(ReadListsFast));
     rules
 }

@@ -1,12 +1,44 @@
 //! Windows by name: `WINDOW w AS (…)`, `OVER w`, `OVER (w ORDER BY …)`. DataFusion knows them in the list of columns
 //! only, and passes over a name within parentheses. Here every name gives way to what it stands for.
+//!
+//! `f(x) FILTER (WHERE …) OVER (…)`: plans that travel leave the condition behind (datafusion-proto 55). Here it goes into the
+//! argument.
 
 use super::{Admission, Refusal, Result};
 use datafusion::sql::sqlparser::ast::{
-    Distinct, Expr, Ident, NamedWindowDefinition, NamedWindowExpr, Query, Select, SelectItem, SetExpr,
-    VisitMut, WindowSpec, WindowType, visit_expressions_mut,
+    CaseWhen, Distinct, Expr, Function, FunctionArg, FunctionArgExpr, FunctionArguments, Ident,
+    NamedWindowDefinition, NamedWindowExpr, Query, Select, SelectItem, SetExpr, Spanned, Value, VisitMut,
+    WindowSpec, WindowType, helpers::attached_token::AttachedToken, visit_expressions_mut,
 };
 use std::ops::ControlFlow;
+
+/// Aggregates to which a null is no row.
+const PASS_OVER_NULLS: [&str; 24] = [
+    "count",
+    "sum",
+    "avg",
+    "mean",
+    "min",
+    "max",
+    "median",
+    "stddev",
+    "stddev_samp",
+    "stddev_pop",
+    "var",
+    "var_samp",
+    "var_pop",
+    "var_population",
+    "var_sample",
+    "bool_and",
+    "bool_or",
+    "bit_and",
+    "bit_or",
+    "bit_xor",
+    "corr",
+    "covar",
+    "covar_samp",
+    "covar_pop",
+];
 
 impl Admission<'_> {
     /// Queries within are done before.
@@ -65,11 +97,46 @@ impl Admission<'_> {
                 Ok(spec) => function.over = Some(WindowType::WindowSpec(spec)),
                 Err(refusal) => return ControlFlow::Break(refusal),
             }
-            ControlFlow::Continue(())
+            match self.filter_by_argument(function) {
+                Ok(()) => ControlFlow::Continue(()),
+                Err(refusal) => ControlFlow::Break(refusal),
+            }
         });
         match replaced {
             ControlFlow::Continue(()) => Ok(()),
             ControlFlow::Break(refusal) => Err(refusal),
+        }
+    }
+
+    /// An aggregate that passes over nulls gives the same of `CASE WHEN condition THEN x END` as of x under the condition.
+    fn filter_by_argument(&self, function: &mut Function) -> Result<()> {
+        let Some(condition) = function.filter.take() else { return Ok(()) };
+        let name = function.name.to_string().to_lowercase();
+        let first = match &mut function.args {
+            FunctionArguments::List(list) => list.args.first_mut(),
+            FunctionArguments::None | FunctionArguments::Subquery(_) => None,
+        };
+        let only_if = |result: Expr| Expr::Case {
+            case_token: AttachedToken::empty(),
+            end_token: AttachedToken::empty(),
+            operand: None,
+            conditions: vec![CaseWhen { condition: *condition, result }],
+            else_result: None,
+        };
+        match first {
+            Some(FunctionArg::Unnamed(argument)) if PASS_OVER_NULLS.contains(&name.as_str()) => {
+                let value = match argument {
+                    FunctionArgExpr::Expr(value) => value.clone(),
+                    _ => Expr::value(Value::Number("1".into(), false)),
+                };
+                *argument = FunctionArgExpr::Expr(only_if(value));
+                Ok(())
+            }
+            _ => Err(Refusal {
+                message: format!("FILTER of `{name}` over a window is not understood"),
+                help: "choose rows in a query below, or write CASE WHEN … THEN … END as the argument".into(),
+                span: self.known(function.name.span()),
+            }),
         }
     }
 
