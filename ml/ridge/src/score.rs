@@ -33,19 +33,25 @@ pub(crate) fn flat(variance: f64, largest: f64, epsilon: f64) -> f64 {
 
 /// R² of `predicted`; NaN for a constant `actual`.
 pub fn r2(actual: &[f64], predicted: &[f64]) -> f64 {
-    about_mean(actual, predicted).map_or(f64::NAN, |sums| sums.score(Score::R2))
+    let mean = mean_of(actual);
+    about((actual, mean), (predicted, mean)).map_or(f64::NAN, |sums| sums.score(Score::R2))
 }
 
 /// Pearson's r; NaN where either is constant.
 pub fn pearson(actual: &[f64], predicted: &[f64]) -> f64 {
-    about_mean(actual, predicted).map_or(f64::NAN, |sums| sums.pearson())
+    // Predictions of a huge penalty vary little beside their mean: each is taken about its own.
+    let sums = about((actual, mean_of(actual)), (predicted, mean_of(predicted)));
+    sums.map_or(f64::NAN, |sums| sums.pearson())
 }
 
-/// Sums about the mean of `actual`; none where it is constant.
-fn about_mean(actual: &[f64], predicted: &[f64]) -> Option<Sums> {
-    let mean = actual.iter().sum::<f64>() / actual.len().max(1) as f64;
+fn mean_of(values: &[f64]) -> f64 {
+    values.iter().sum::<f64>() / values.len().max(1) as f64
+}
+
+/// Sums of both, each about its origin; none where `actual`, which has its mean, is constant.
+fn about((actual, mean): (&[f64], f64), (predicted, origin): (&[f64], f64)) -> Option<Sums> {
     let mut sums = Sums::default();
-    actual.iter().zip(predicted).for_each(|(a, p)| sums.add(a - mean, p - mean));
+    actual.iter().zip(predicted).for_each(|(a, p)| sums.add(a - mean, p - origin));
     (sums.variance() > flat(0.0, mean.abs(), f64::EPSILON)).then_some(sums)
 }
 

@@ -20,6 +20,16 @@ use voxelflow_stage::{EpochRecord, ProgressSink, StepRecord};
 
 const SETTINGS: fn(usize) -> serde_json::Value = |ranks| json!({"ranks": ranks, "parameter_servers": 2, "minibatch": 4, "epochs": 3, "deterministic": true});
 
+/// The same by a parameter service, or in a ring, which has no shards.
+fn with_topology(settings: &mut serde_json::Value, topology: &str) {
+    settings["topology"] = json!(topology);
+    if topology == "ring"
+        && let Some(settings) = settings.as_object_mut()
+    {
+        settings.remove("parameter_servers");
+    }
+}
+
 fn uneven() -> Vec<Vec<RecordBatch>> {
     let [a, b] = [Some("a"), Some("b")];
     vec![
@@ -37,7 +47,7 @@ async fn any_number_of_ranks_finishes_on_uneven_partitions() {
             let bench = Bench::new();
             bench.table("bold", uneven());
             let mut settings = SETTINGS(ranks);
-            settings["topology"] = json!(topology);
+            with_topology(&mut settings, topology);
             let rows = bench.train("SELECT * FROM bold", settings).await.unwrap();
             assert_eq!(rows.iter().map(RecordBatch::num_rows).sum::<usize>(), 3, "one row for each epoch");
             let column = |name: &str| rows[0].column_by_name(name).unwrap().clone();
@@ -188,7 +198,7 @@ async fn a_rank_that_fails_or_panics_is_named_and_nothing_is_half_written() {
             let bench = Bench::new();
             bench.table("bold", uneven());
             let mut settings = SETTINGS(4);
-            settings["topology"] = json!(topology);
+            with_topology(&mut settings, topology);
             let mut request = bench.request("SELECT * FROM bold", None, settings.clone()).await;
             request.options.insert(option.into(), json!(rank));
             let error = bench.run(request.clone()).await.unwrap_err();
