@@ -28,6 +28,8 @@ mod brain_models;
 mod header;
 mod reader;
 
+/// Intent code of a file that does not say which of them it is: its XML does.
+pub(crate) const UNSAID: i32 = 3000;
 /// Intent codes of the kinds that are read.
 pub(crate) const DENSE_SERIES: i32 = 3002;
 pub(crate) const DENSE_SCALARS: i32 = 3006;

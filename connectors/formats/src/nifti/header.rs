@@ -197,7 +197,9 @@ fn dimensions(layout: &Layout, dim: &[i64; 8], path: &str) -> Result<([usize; 3]
     let used = &dim[1..=count as usize];
     if (3000..3100).contains(&layout.intent_code) {
         let advice = match layout.intent_code {
-            cifti::DENSE_SERIES | cifti::DENSE_SCALARS => "make a table STORED AS CIFTI of it",
+            cifti::DENSE_SERIES | cifti::DENSE_SCALARS | cifti::UNSAID => {
+                "make a table STORED AS CIFTI of it"
+            }
             _ => cifti::SAVE_AS_ARRAY,
         };
         return refuse(format!("it is a CIFTI file, not an image of voxels: {advice}"));

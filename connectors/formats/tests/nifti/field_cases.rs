@@ -60,7 +60,7 @@ fn sform_and_qform_that_disagree_left_right_are_refused_unless_told() {
     let message = image.refusal();
     assert!(message.contains("disagree about left and right"), "{message}");
     assert!(message.contains("axis i runs to the left in the sform, to the right in the qform"), "{message}");
-    assert!(message.contains("'sform' or 'qform'"), "{message}");
+    assert!(message.contains("(xform 'sform') or (xform 'qform')"), "{message}");
     for (policy, source, x) in
         [(XformPolicy::Sform, XformSource::Sform, -2.0), (XformPolicy::Qform, XformSource::Qform, 2.0)]
     {
