@@ -43,6 +43,7 @@ fn below_min_ranks_a_gang_pauses_says_who_is_missing_and_fails_at_its_deadline()
     let flags = ["--executors", "3", "--slots", "1"];
     let mut run = counting.start(&flags);
     run.wait_for_epoch(1);
+    wait_for("the checkpoint of an epoch", || (!counting.checkpoints().is_empty()).then_some(()));
     let killed = &run.parts("executor")[1..];
     let missing = counting.members().into_iter().filter(|member| killed.contains(&member.pid()));
     let missing: Vec<String> = missing.map(|member| format!("member {}", member.number)).collect();

@@ -32,6 +32,20 @@ fn a_killed_executor_costs_no_sample() {
 }
 
 #[test]
+fn a_lost_rank_is_placed_again_where_there_is_room() {
+    let counting = Counting::new(30, "ranks => 2");
+    let mut run = counting.start(&["--executors", "3", "--slots", "1"]);
+    run.wait_for_epoch(1);
+    let lost = counting.members().into_iter().find(|member| member.number == 1).unwrap();
+    kill_process(lost.pid(), Signal::KILL).unwrap();
+    run.wait_for("ranks 0, 1 train", PROMISE);
+    println!("the next epoch ended {:?} later", run.next_epoch());
+    run.succeed();
+    counting.assert_every_series_once_an_epoch();
+    assert_eq!(counting.gang().len(), 2);
+}
+
+#[test]
 fn an_executor_that_hangs_is_left_behind_and_taken_in_when_it_comes_back() {
     let counting = Counting::new(30, "ranks => 3, min_ranks => 2");
     let mut run = counting.start(&["--executors", "3", "--slots", "1"]);

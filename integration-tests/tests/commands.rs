@@ -191,7 +191,7 @@ fn results_can_be_written_above_the_working_folder() {
     fs::create_dir(&work).unwrap();
     fs::write(
         work.join("p.vf"),
-        "CREATE TABLE t AS SELECT 1 AS x; COPY t TO '../copied/' STORED AS PARQUET;",
+        "CREATE TABLE t AS SELECT 1 AS x; COPY t TO '../copied/' STORED AS PARQUET; COPY t TO '../one.csv';",
     )
     .unwrap();
     let here = |arguments: &[&str]| {
@@ -201,6 +201,7 @@ fn results_can_be_written_above_the_working_folder() {
     here(&["run", "p.vf", "--out", "../out"]);
     assert!(here(&["run", "p.vf", "--out", "../out"]).stdout.contains("unchanged"));
     here(&["sql", "SELECT 2 AS x", "--format", "parquet", "--output", "../rows"]);
+    assert_eq!(fs::read_to_string(folder.path().join("one.csv")).unwrap(), "x\n1\n");
     let written = files_below(folder.path());
     for (rows, x) in [("out/tables/t/", 1), ("copied/", 1), ("rows/", 2)] {
         let file = written.iter().find(|file| file.starts_with(rows) && file.ends_with(".parquet")).unwrap();

@@ -1,5 +1,5 @@
-//! Connections to executors, which have the cluster's key at both ends; kept for a while: a stage fetches rows from all
-//! executors, and a new connection for each fetch would use up the ports.
+//! Connections to executors, which have the cluster's key at both ends. They are kept for a while: a stage, and the driver
+//! of a result, fetches thousands of partitions, and a connection of its own for each would take a handshake and a port.
 
 use crate::control::Guard;
 use async_trait::async_trait;
@@ -17,33 +17,35 @@ use std::{
     time::{Duration, Instant},
 };
 
+/// How long a connection is kept when nobody uses it.
+const KEPT: Duration = Duration::from_secs(60);
+
 type Key = (String, u16, GrpcClientConfig);
 type Idle = HashMap<Key, Vec<(BallistaClient, Instant)>>;
 
 /// Idle connections by where they lead.
 pub(crate) struct Connections {
     idle: Arc<Mutex<Idle>>,
-    kept: Duration,
     secure: Arc<BallistaConfigGrpcEndpoint>,
 }
 
 impl fmt::Debug for Connections {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Connections").field("kept", &self.kept).finish_non_exhaustive()
+        f.debug_struct("Connections").finish_non_exhaustive()
     }
 }
 
 impl Connections {
-    /// Connections that are closed when nobody has used them for `kept`.
-    pub(crate) fn new(kept: Duration, guard: &Guard) -> Self {
-        Self { idle: Arc::default(), kept, secure: guard.for_ballista() }
+    /// No connections yet.
+    pub(crate) fn new(guard: &Guard) -> Self {
+        Self { idle: Arc::default(), secure: guard.for_ballista() }
     }
 
     /// Closes what has been idle for too long.
     fn close_old(&self) {
         let now = Instant::now();
         lock(&self.idle).retain(|_, clients| {
-            clients.retain(|(_, since)| now.saturating_duration_since(*since) < self.kept);
+            clients.retain(|(_, since)| now.saturating_duration_since(*since) < KEPT);
             !clients.is_empty()
         });
     }

@@ -3,6 +3,7 @@
 //! closed; the same happens when this process ends, however it ends.
 
 use crate::{
+    connections::Connections,
     control::{
         ControlClient,
         messages::{JobNews, Submission},
@@ -12,13 +13,17 @@ use crate::{
 };
 use arrow::record_batch::RecordBatch;
 use ballista_core::{
-    client::BallistaClient,
-    extension::BallistaConfigGrpcEndpoint,
+    client_pool::BallistaClientPool,
     serde::protobuf::{ExecutorMetadata, PartitionLocation},
+    utils::GrpcClientConfig,
 };
 use ballista_scheduler::state::decode_protobuf;
 use datafusion::error::Result as PlanResult;
-use futures::{Stream, StreamExt, TryStreamExt, future::Either, stream};
+use futures::{
+    Stream, StreamExt, TryStreamExt,
+    future::Either,
+    stream::{self, BoxStream},
+};
 use std::{collections::BTreeMap, fmt, sync::Arc};
 use tokio::{
     sync::{Mutex, watch},
@@ -28,13 +33,14 @@ use tonic::{Code, Status, Streaming};
 use voxelflow_dataset::cause_in;
 
 /// Tries of a fetch, and milliseconds between them.
-const FETCH_TRIES: (u8, u64) = (3, 200);
+const FETCH_TRIES: u8 = 3;
+const FETCH_PAUSE_MS: u64 = 200;
 
 /// A job that the scheduler has taken.
 pub(crate) struct Job {
     id: String,
     client: ControlClient,
-    secure: Arc<BallistaConfigGrpcEndpoint>,
+    connections: Arc<Connections>,
     news: Mutex<Option<Streaming<JobNews>>>,
     /// Why its rows are lost, once they are.
     lost: watch::Sender<Option<String>>,
@@ -52,13 +58,13 @@ impl fmt::Debug for Job {
 pub(crate) struct Places(BTreeMap<usize, Vec<PartitionLocation>>);
 
 impl Job {
-    /// Submits a plan. Rows are fetched with what `secure` makes of connections.
+    /// Submits a plan. Its rows are fetched through `connections`.
     ///
     /// # Errors
     /// A scheduler that does not answer, or does not take the plan.
     pub(crate) async fn submit(
         client: &ControlClient,
-        secure: Arc<BallistaConfigGrpcEndpoint>,
+        connections: Arc<Connections>,
         submission: Submission,
     ) -> Result<Arc<Self>> {
         let unanswered = |status: &Status| unanswered(client.address(), status);
@@ -70,7 +76,7 @@ impl Job {
         log::info!("job {id} runs on {}", client.address());
         let (news, lost, follower) =
             (Mutex::new(Some(news)), watch::Sender::new(None), std::sync::Mutex::default());
-        Ok(Arc::new(Self { id, client: client.clone(), secure, news, lost, follower }))
+        Ok(Arc::new(Self { id, client: client.clone(), connections, news, lost, follower }))
     }
 
     /// Its name among the jobs of the scheduler.
@@ -162,7 +168,7 @@ impl Job {
     async fn fetch(
         &self,
         location: PartitionLocation,
-    ) -> PlanResult<datafusion::physical_plan::SendableRecordBatchStream> {
+    ) -> PlanResult<BoxStream<'static, PlanResult<RecordBatch>>> {
         let layout = location.layout();
         let (Some(id), Some(executor)) = (location.partition_id, location.executor_meta) else {
             return Err(self.failed("a partition without a place".into(), false).into());
@@ -174,14 +180,23 @@ impl Job {
             reason: e.to_string(),
         };
         let port = u16::try_from(executor.port).map_err(|e| failed(&executor, &e))?;
-        let (secure, (tries, pause)) = (Some(Arc::clone(&self.secure)), FETCH_TRIES);
-        let client =
-            BallistaClient::try_new(&executor.host, port, MESSAGE_BYTES, true, secure, tries, pause, 0, 0)
-                .await;
+        let config = GrpcClientConfig {
+            max_message_size: MESSAGE_BYTES,
+            io_retries_times: FETCH_TRIES,
+            io_retry_wait_time_ms: FETCH_PAUSE_MS,
+            ..GrpcClientConfig::default()
+        };
+        let client = self.connections.acquire(&executor.host, port, &config, None).await;
         let mut client = client.map_err(|e| failed(&executor, &e))?;
-        let rows =
-            client.fetch_partition(&executor.id, &id.clone().into(), location.file_id, layout, true).await;
-        Ok(rows.map_err(|e| failed(&executor, &e))?)
+        match client.fetch_partition(&executor.id, &id.clone().into(), location.file_id, layout, true).await {
+            // The connection is another's once these rows have ended: rows that nobody reads would hold up those beside
+            // them.
+            Ok(rows) => Ok(rows.inspect(move |_| _ = &client).boxed()),
+            Err(e) => {
+                client.discard();
+                Err(failed(&executor, &e).into())
+            }
+        }
     }
 }
 

@@ -8,6 +8,7 @@
 use crate::{
     address::ClusterAddress,
     codec::VoxelflowCodec,
+    connections::Connections,
     control::{self, ControlClient, Guard, messages::Submission},
     error::{Error, Result},
     job::{Job, Places},
@@ -18,7 +19,7 @@ use crate::{
 };
 use arrow::record_batch::RecordBatch;
 use async_trait::async_trait;
-use ballista_core::extension::{BallistaConfigGrpcEndpoint, SessionConfigHelperExt};
+use ballista_core::extension::SessionConfigHelperExt;
 use datafusion::{
     error::{DataFusionError, Result as PlanResult},
     execution::TaskContext,
@@ -61,7 +62,7 @@ const FETCHED_AT_ONCE: usize = 8;
 pub struct ClusterRunner {
     address: ClusterAddress,
     client: ControlClient,
-    guard: Guard,
+    connections: Arc<Connections>,
     key: ClusterKey,
     codec: VoxelflowCodec,
     /// The cluster, if it was started for this session: it ends with the last runner of it.
@@ -99,7 +100,8 @@ impl ClusterRunner {
     pub fn connect(address: ClusterAddress, key: ClusterKey) -> Result<Self> {
         let guard = Guard::of_key(&key)?;
         let client = ControlClient::new(&address, &guard)?;
-        Ok(Self { address, client, guard, key, codec: VoxelflowCodec::try_new()?, own: None })
+        let connections = Arc::new(Connections::new(&guard));
+        Ok(Self { address, client, connections, key, codec: VoxelflowCodec::try_new()?, own: None })
     }
 
     /// Runs plans on `cluster`, which ends with the runner.
@@ -176,7 +178,7 @@ impl PlanRunner for ClusterRunner {
             submission,
             partitions,
             client: self.client.clone(),
-            secure: self.guard.for_ballista(),
+            connections: Arc::clone(&self.connections),
             own: self.own.clone(),
             // The members of a gang are replaced one by one.
             most: if is_gang { 1 } else { JOBS_OF_PLAN },
@@ -232,7 +234,7 @@ struct Work {
     submission: Submission,
     partitions: usize,
     client: ControlClient,
-    secure: Arc<BallistaConfigGrpcEndpoint>,
+    connections: Arc<Connections>,
     own: Option<Arc<Own>>,
     /// How often it is submitted at most.
     most: u32,
@@ -258,7 +260,7 @@ impl Work {
         let mut left = if tries > 0 { LATE_ANSWERS } else { 0 };
         loop {
             let submission = Submission { tries, ..self.submission.clone() };
-            match Job::submit(&self.client, Arc::clone(&self.secure), submission).await {
+            match Job::submit(&self.client, Arc::clone(&self.connections), submission).await {
                 Err(Error::Unreachable { .. }) if left > 0 => {
                     left -= 1;
                     tokio::time::sleep(LATE_PAUSE).await;

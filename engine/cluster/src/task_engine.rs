@@ -29,15 +29,12 @@ use datafusion::{
     prelude::SessionConfig,
 };
 use futures::{StreamExt, stream};
-use std::{fmt, sync::Arc, time::Duration};
+use std::{fmt, sync::Arc};
 use tokio_util::sync::CancellationToken;
 use voxelflow_dataset::{
     log_tail::{task_of, task_scope},
     nodes::GangExec,
 };
-
-/// How long a connection to another executor is kept when idle.
-const CLIENT_KEPT: Duration = Duration::from_secs(60);
 
 /// Ballista's engine, whose tasks end when they are cancelled.
 pub(crate) struct TaskEngine {
@@ -47,7 +44,7 @@ pub(crate) struct TaskEngine {
 impl TaskEngine {
     /// An engine whose tasks fetch rows from executors with the same key as `guard`.
     pub(crate) fn new(guard: &Guard) -> Self {
-        let connections = Arc::new(Connections::new(CLIENT_KEPT, guard));
+        let connections = Arc::new(Connections::new(guard));
         Self { inner: DefaultExecutionEngine::with_client_pool(connections) }
     }
 }

@@ -5,6 +5,7 @@ use crate::{
     Engine,
     error::{Error, Result},
     staging::{Claim, claim_target, replace_target},
+    target::absolute,
 };
 use arrow::datatypes::DataType;
 use datafusion::{
@@ -43,7 +44,7 @@ impl Engine {
     async fn copy_to_disk(&self, copy: &CopyTo, path: &Path) -> Result<()> {
         let location = copy.output_url.as_str();
         let unfit = |e: &dyn ToString| Error::target(location, e.to_string());
-        let target = std::path::absolute(path).map_err(|e| unfit(&e))?;
+        let target = absolute(path).map_err(|e| unfit(&e))?;
         let staged = Staged::new(&target, self.next_number())
             .ok_or_else(|| unfit(&"not a name of a file or folder"))?;
         let is_folder = location.ends_with('/');

@@ -45,27 +45,26 @@ pub(crate) fn check() -> Result<()> {
     }
 }
 
+/// What became of an output; `taken` where nobody reads it any more.
+fn unless_closed<T>(done: io::Result<T>, taken: T) -> io::Result<T> {
+    match done {
+        Err(e) if e.kind() == io::ErrorKind::BrokenPipe => {
+            CLOSED.store(true, Ordering::Relaxed);
+            Ok(taken)
+        }
+        done => done,
+    }
+}
+
 /// Standard output, which takes everything once its reader is gone.
 pub(crate) struct Output;
 
 impl Write for Output {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        match io::stdout().write(bytes) {
-            Err(e) if e.kind() == io::ErrorKind::BrokenPipe => {
-                CLOSED.store(true, Ordering::Relaxed);
-                Ok(bytes.len())
-            }
-            written => written,
-        }
+        unless_closed(io::stdout().write(bytes), bytes.len())
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        match io::stdout().flush() {
-            Err(e) if e.kind() == io::ErrorKind::BrokenPipe => {
-                CLOSED.store(true, Ordering::Relaxed);
-                Ok(())
-            }
-            flushed => flushed,
-        }
+        unless_closed(io::stdout().flush(), ())
     }
 }

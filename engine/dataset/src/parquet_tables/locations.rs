@@ -1,5 +1,6 @@
 //! Locations: a file, a folder or a glob, on disk and in stores alike.
 
+use crate::target::absolute;
 use datafusion::{
     common::plan_err,
     datasource::listing::ListingTableUrl,
@@ -24,7 +25,7 @@ pub(super) async fn resolve(state: &SessionState, location: &str) -> Result<Vec<
     let (folder, pattern) = match split_glob(location) {
         // A file may have such a name.
         Some(_) if std::path::Path::new(location).exists() => {
-            let path = std::path::absolute(location).map_err(|e| unfit(e.to_string()))?;
+            let path = absolute(std::path::Path::new(location)).map_err(|e| unfit(e.to_string()))?;
             let url =
                 if path.is_dir() { Url::from_directory_path(&path) } else { Url::from_file_path(&path) };
             let url = url.map_err(|()| unfit("is no location of files".into()))?;
