@@ -6,12 +6,11 @@ use crate::{
     functions::Accumulators,
     persist::mend,
     row_width::in_bounded_batches,
-    runner::{LocalRunner, PlanRunner, runs_in_driver},
+    runner::{LocalRunner, PlanRunner, pool_bytes, runs_in_driver},
 };
 use arrow::{datatypes::SchemaRef, record_batch::RecordBatch};
 use datafusion::{
     error::{DataFusionError, Result as PlanResult},
-    execution::memory_pool::MemoryLimit,
     physical_plan::{
         ExecutionPlan, ExecutionPlanProperties, SendableRecordBatchStream, stream::RecordBatchReceiverStream,
     },
@@ -25,6 +24,12 @@ const READ_AHEAD: usize = 2;
 
 /// Bytes of the session's pool for every partition that runs side by side with others.
 const PARTITION_BYTES: usize = 256 << 20;
+
+/// How many partitions may run side by side where operators share `pool` bytes: one a core, as far as memory goes.
+pub(crate) fn partitions_at_once(pool: usize) -> usize {
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    (pool / PARTITION_BYTES).clamp(1, cores)
+}
 
 /// What partitions gave, in their order, and what nodes have for the ledger.
 pub(crate) type Ended<T> = (Vec<T>, Ledger);
@@ -61,13 +66,9 @@ impl Run {
         self.plan.output_partitioning().partition_count()
     }
 
-    /// How many partitions may run side by side: one a core, as far as the session's memory goes.
+    /// How many partitions may run side by side.
     pub(crate) fn at_once(&self) -> usize {
-        let cores = std::thread::available_parallelism().map_or(1, usize::from);
-        match self.dataset.engine().context().runtime_env().memory_pool.memory_limit() {
-            MemoryLimit::Finite(bytes) => (bytes / PARTITION_BYTES).clamp(1, cores),
-            MemoryLimit::Infinite | MemoryLimit::Unknown => cores,
-        }
+        partitions_at_once(pool_bytes(&self.dataset.engine().context().runtime_env()))
     }
 
     pub(crate) fn schema(&self) -> SchemaRef {
@@ -84,11 +85,8 @@ impl Run {
         let here = runs_in_driver(self.plan.as_ref());
         let runner: &dyn PlanRunner = if here { &LocalRunner } else { engine.runner().as_ref() };
         let task = engine.context().task_ctx();
-        let memory = match task.memory_pool().memory_limit() {
-            MemoryLimit::Finite(bytes) => bytes,
-            MemoryLimit::Infinite | MemoryLimit::Unknown => usize::MAX,
-        };
-        let task = in_bounded_batches(self.plan.as_ref(), task, memory);
+        let pool = pool_bytes(&task.runtime_env());
+        let task = in_bounded_batches(self.plan.as_ref(), task, pool);
         let task =
             self.apart.as_ref().map_or_else(|| Arc::clone(&task), |sums| sums.in_place_of_session(&task));
         Ok(runner.run(Arc::clone(&self.plan), task).await?)

@@ -23,7 +23,7 @@ pub(crate) fn row_bytes(schema: &Schema) -> usize {
     schema.fields().iter().map(|field| value_bytes(field.data_type())).sum()
 }
 
-fn value_bytes(of: &DataType) -> usize {
+pub(crate) fn value_bytes(of: &DataType) -> usize {
     match of {
         DataType::FixedSizeList(item, length) => {
             value_bytes(item.data_type()) * usize::try_from(*length).unwrap_or(0)

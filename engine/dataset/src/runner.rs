@@ -11,13 +11,14 @@
 use crate::{
     error::in_partition,
     functions::Accumulators,
+    late_columns::with_late_columns,
     ledger::{self, Finding, Ledger, LedgerEntry, Level, RunKey},
     nodes::{MapGroupsExec, MapPartitionsExec},
 };
 use async_trait::async_trait;
 use datafusion::{
     error::{DataFusionError, Result},
-    execution::TaskContext,
+    execution::{TaskContext, memory_pool::MemoryLimit, runtime_env::RuntimeEnv},
     physical_plan::{
         ExecutionPlan, ExecutionPlanProperties, SendableRecordBatchStream,
         recursive_query::RecursiveQueryExec, stream::RecordBatchStreamAdapter,
@@ -206,6 +207,7 @@ pub struct LocalRunner;
 #[async_trait]
 impl PlanRunner for LocalRunner {
     async fn run(&self, plan: Arc<dyn ExecutionPlan>, context: Arc<TaskContext>) -> Result<PlanRun> {
+        let plan = with_late_columns(plan, pool_bytes(&context.runtime_env()))?;
         let partitions = plan.output_partitioning().partition_count();
         let stream = |partition| {
             let rows = plan.execute(partition, Arc::clone(&context));
@@ -224,6 +226,14 @@ impl PlanRunner for LocalRunner {
 
     fn seal(&self, secret: &[u8]) -> Result<Vec<u8>> {
         Ok(secret.to_vec())
+    }
+}
+
+/// Bytes that the operators of a session share; all there are where nobody limits them.
+pub fn pool_bytes(runtime: &RuntimeEnv) -> usize {
+    match runtime.memory_pool.memory_limit() {
+        MemoryLimit::Finite(bytes) => bytes,
+        MemoryLimit::Infinite | MemoryLimit::Unknown => usize::MAX,
     }
 }
 

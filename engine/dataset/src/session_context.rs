@@ -3,14 +3,18 @@
 use crate::{
     aggregates::aggregate_functions,
     error::Result,
+    join_filters::JoinFilters,
     nan::{AskFloats, ForgetFloats, with_nan},
     nodes::DatasetPlanner,
+    null_safe_joins::KeepNullSafeJoins,
     parquet_lists::ReadListsFast,
     parquet_tables::{FileTables, MergedParquetFactory, VisibleFiles},
+    partitions::partitions_at_once,
     persist::CacheLocation,
     process_memory::memory_of_process,
     row_hash,
     series_arithmetic::{self, SeriesOperators},
+    subquery_conditions::SubqueryConditions,
 };
 use async_trait::async_trait;
 use datafusion::{
@@ -24,6 +28,7 @@ use datafusion::{
         runtime_env::RuntimeEnvBuilder,
     },
     logical_expr::{LogicalPlan, ScalarUDF},
+    optimizer::{Analyzer, AnalyzerRule, Optimizer, OptimizerRule, eliminate_cross_join::EliminateCrossJoin},
     physical_optimizer::{PhysicalOptimizerRule, optimizer::PhysicalOptimizer},
     physical_plan::ExecutionPlan,
     physical_planner::{DefaultPhysicalPlanner, ExtensionPlanner, PhysicalPlanner},
@@ -47,7 +52,7 @@ pub struct EngineConfig {
     pub memory_limit: Option<usize>,
     /// Where they spill to; the system's folder for temporary files if not given.
     pub temp_dir: Option<PathBuf>,
-    /// Partitions of scans, joins and aggregations; the machine's cores if not given.
+    /// Partitions of scans, joins and aggregations; if not given the machine's cores, as far as memory goes.
     pub target_partitions: Option<usize>,
     /// Rows of a batch; 8,192 if not given.
     pub batch_size: Option<usize>,
@@ -73,7 +78,8 @@ pub fn session_context(planners: ExtensionPlanners, config: &EngineConfig) -> Re
 /// # Errors
 /// As [`session_context`].
 pub fn session_state(planners: ExtensionPlanners, config: &EngineConfig) -> Result<SessionStateBuilder> {
-    let pool = FairSpillPool::new(pool_of(config.memory_limit.unwrap_or_else(half_of_memory)));
+    let pool_bytes = pool_of(config.memory_limit.unwrap_or_else(half_of_memory));
+    let pool = FairSpillPool::new(pool_bytes);
     // A folder that was listed once may have other files now: a table is written and read in one session.
     let mut runtime = RuntimeEnvBuilder::new()
         .with_object_list_cache_limit(0)
@@ -94,16 +100,38 @@ pub fn session_state(planners: ExtensionPlanners, config: &EngineConfig) -> Resu
     builder.expr_planners().get_or_insert_default().push(Arc::new(SeriesOperators));
     Ok(builder
         .with_aggregate_functions(aggregate_functions())
-        .with_config(session_config(config)?)
+        .with_config(session_config(config, pool_bytes)?)
         .with_runtime_env(runtime.build_arc()?)
         .with_query_planner(Arc::new(DatasetQueryPlanner::new(planners)))
-        .with_physical_optimizer_rules(physical_rules())
+        .with_analyzer_rules(analyzer_rules())
+        .with_optimizer_rules(logical_rules())
+        .with_physical_optimizer_rules(physical_rules(partitions_at_once(pool_bytes)))
         .with_scalar_functions(scalar_functions()))
 }
 
+/// DataFusion's rules and ours, which come first: types are made equal after it.
+fn analyzer_rules() -> Vec<Arc<dyn AnalyzerRule + Send + Sync>> {
+    let mut rules = Analyzer::new().rules;
+    rules.insert(0, Arc::new(SubqueryConditions));
+    rules
+}
+
+/// DataFusion's rules, one of them within bounds.
+fn logical_rules() -> Vec<Arc<dyn OptimizerRule + Send + Sync>> {
+    let mut rules = Optimizer::new().rules;
+    let cross_joins = rules.iter_mut().filter(|rule| rule.name() == EliminateCrossJoin::new().name());
+    cross_joins.for_each(|rule| *rule = Arc::new(KeepNullSafeJoins::default()));
+    rules
+}
+
 /// DataFusion's rules and ours.
-fn physical_rules() -> Vec<Arc<dyn PhysicalOptimizerRule + Send + Sync>> {
+fn physical_rules(at_once: usize) -> Vec<Arc<dyn PhysicalOptimizerRule + Send + Sync>> {
     let mut rules = PhysicalOptimizer::new().rules;
+    let join_filters: Arc<dyn PhysicalOptimizerRule + Send + Sync> =
+        Arc::new(JoinFilters::of_partitions(at_once));
+    for rule in rules.iter_mut().filter(|rule| rule.name() == join_filters.name()) {
+        *rule = Arc::clone(&join_filters);
+    }
     rules.insert(0, Arc::new(ForgetFloats));
     rules.push(Arc::new(AskFloats));
     rules.push(Arc::new(ReadListsFast));
@@ -118,7 +146,7 @@ fn scalar_functions() -> Vec<Arc<ScalarUDF>> {
     all
 }
 
-fn session_config(config: &EngineConfig) -> Result<SessionConfig> {
+fn session_config(config: &EngineConfig, pool: usize) -> Result<SessionConfig> {
     let mut session = SessionConfig::new().with_information_schema(true);
     let options = session.options_mut();
     // Schema metadata (a grid, a unit) must be there again when a table is read back.
@@ -134,9 +162,9 @@ fn session_config(config: &EngineConfig) -> Result<SessionConfig> {
     // DataFusion 55 takes a condition on such a subquery below an aggregate without groups, which then gives a row that
     // the condition excludes.
     options.optimizer.enable_physical_uncorrelated_scalar_subquery = false;
-    if let Some(partitions) = config.target_partitions {
-        options.execution.target_partitions = partitions.max(1);
-    }
+    // No more than run side by side: operators share memory by their number, and partitions may wait for each other.
+    options.execution.target_partitions =
+        config.target_partitions.unwrap_or_else(|| partitions_at_once(pool)).max(1);
     if let Some(rows) = config.batch_size {
         options.set("datafusion.execution.batch_size", &rows.max(1).to_string())?;
     }

@@ -13,7 +13,8 @@ use crate::{
 };
 use faer::Mat;
 use voxelflow_ridge::{
-    Coefficients, NullResult, NullTest, SplitScores, false_discovery, predict, split_scores, target_scores,
+    Coefficients, NullResult, NullTest, SplitScores, false_discovery, predict_without_intercept,
+    split_scores, target_scores,
 };
 use voxelflow_stage::{Explained, Result};
 use voxelflow_sync::{Communicator, CommunicatorExt, Element, ReduceOp};
@@ -92,8 +93,9 @@ impl<'a, T: Number> HeldOut<'a, T> {
         let (n, targets) = (samples.count(), block.intercepts.len());
         let mut y = Mat::zeros(n, targets);
         read_columns(*series, samples, first..first + targets, y.as_mut())?;
-        let predicted = predict(self.x.as_ref(), block);
-        let scores = target_scores(y.as_ref(), predicted.as_ref(), variances);
+        // No intercept: r is of what varies, and tests and ceilings are of r.
+        let predicted = predict_without_intercept(self.x.as_ref(), block);
+        let scores = target_scores(y.as_ref(), predicted.as_ref(), &block.intercepts, variances);
         // What little one varies that has no score is none of the tests' and the ceiling's either.
         for (score, target) in scores.iter().zip(y.col_iter_mut()) {
             if score.r2.is_nan() {

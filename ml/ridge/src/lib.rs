@@ -51,7 +51,7 @@ pub use folds::{Folds, leave_one_run_out};
 pub use null::{NullResult, NullTest, Permuted, Rearrangement, false_discovery, rearrangements};
 pub use ridge_cv::{Coefficients, RidgeCv};
 pub use scalar::Scalar;
-pub use score::{Score, TargetScores, pearson, predict, r2, target_scores};
+pub use score::{Score, TargetScores, pearson, predict, predict_without_intercept, r2, target_scores};
 pub use settings::{CrossValidation, RidgeSettings};
 pub use streamed::{CardPlan, CardRates, FoldSizes, HeldOut, Step, StreamShape, StreamedRidge};
 pub use targets::Targets;

@@ -112,7 +112,7 @@ pub struct TargetScores {
 
 /// What `coefficients` predict from the features `x`, `[n_samples, n_features]`: `[n_samples, n_targets]`.
 pub fn predict<T: Scalar>(x: MatRef<'_, T>, coefficients: &Coefficients<T>) -> Mat<T> {
-    let mut predicted = product(x, coefficients.weights.as_ref());
+    let mut predicted = predict_without_intercept(x, coefficients);
     each_column(&mut predicted, |target, column| {
         let intercept = coefficients.intercepts.get(target).copied().unwrap_or(f64::NAN);
         column.iter_mut().for_each(|value| *value = T::of(value.wide() + intercept));
@@ -120,29 +120,42 @@ pub fn predict<T: Scalar>(x: MatRef<'_, T>, coefficients: &Coefficients<T>) -> M
     predicted
 }
 
-/// How well targets are predicted, each by itself: both are `[n_samples, n_targets]`. `variances`: of each target in the samples
-/// that it was fitted to, beside which one that is constant here shows; 0 where that is not known.
+/// As [`predict`], but for the intercepts: beside a large one the digits of what varies would be lost.
+pub fn predict_without_intercept<T: Scalar>(x: MatRef<'_, T>, coefficients: &Coefficients<T>) -> Mat<T> {
+    product(x, coefficients.weights.as_ref())
+}
+
+/// How well targets are predicted, each by itself: by `varying`, `[n_samples, n_targets]` as `actual` is, and the intercept of
+/// each. `variances`: of each target in the samples that it was fitted to, beside which one that is constant here shows; 0 where
+/// that is not known.
 pub fn target_scores<T: Scalar>(
     actual: MatRef<'_, T>,
-    predicted: MatRef<'_, T>,
+    varying: MatRef<'_, T>,
+    intercepts: &[f64],
     variances: &[f64],
 ) -> Vec<TargetScores> {
-    let each = |target: usize, predicted: ColRef<'_, T>| {
+    let each = |target: usize, varying: ColRef<'_, T>| {
         let actual = actual.col(target);
         let actual: Vec<f64> = actual.iter().map(|v| v.wide()).collect();
         let count = actual.len().max(1) as f64;
-        // About the target's mean: series of images are far from zero.
+        // Each about its mean: series of images are far from zero, and predictions may be far from them.
         let mean = actual.iter().sum::<f64>() / count;
-        let mut sums = Sums::default();
-        actual.iter().zip(predicted.iter()).for_each(|(y, p)| sums.add(y - mean, p.wide() - mean));
+        let center = varying.iter().map(|v| v.wide()).sum::<f64>() / count;
+        let off = mean - center - intercepts.get(target).copied().unwrap_or(f64::NAN);
+        let (mut sums, mut residual) = (Sums::default(), 0.0);
+        for (y, p) in actual.iter().zip(varying.iter()) {
+            let (y, p) = (y - mean, p.wide() - center);
+            sums.add(y, p);
+            residual += (y - p + off).powi(2);
+        }
         let known = variances.get(target).copied().unwrap_or(0.0);
         let constant = sums.variance() <= flat(known, mean.abs(), T::EPSILON);
-        let of = |score: Score| if constant { f64::NAN } else { sums.score(score) };
+        let unless_constant = |score: f64| if constant { f64::NAN } else { score };
         TargetScores {
-            r: of(Score::Pearson),
-            r2: of(Score::R2),
-            mean_squared_error: -sums.score(Score::NegMeanSquaredError),
+            r: unless_constant(sums.pearson()),
+            r2: unless_constant(1.0 - residual / count / sums.variance()),
+            mean_squared_error: residual / count,
         }
     };
-    of_columns(predicted, each)
+    of_columns(varying, each)
 }

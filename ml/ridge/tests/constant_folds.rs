@@ -123,11 +123,28 @@ fn held_out_targets_that_are_constant_beside_their_scale_have_no_score() {
     let noise = |i: usize| ((i as f64 + 1.0) * 12.9898).sin();
     let actual = Mat::from_fn(20, 4, |i, j| [noise(i), 7.0, 7.0 + 1e-6 * noise(i), 1e-6 * noise(i)][j]);
     let predicted = Mat::from_fn(20, 4, |i, _| noise(i) + 0.1 * noise(3 * i));
-    let found = target_scores(actual.as_ref(), predicted.as_ref(), &[1.0; 4]);
+    let found = target_scores(actual.as_ref(), predicted.as_ref(), &[0.0; 4], &[1.0; 4]);
     assert!(found[0].r > 0.9 && found[0].r2 > 0.9);
     for score in &found[1..] {
         assert!(score.r.is_nan() && score.r2.is_nan() && score.mean_squared_error > 0.1, "{score:?}");
     }
     // Small numbers alone are none.
-    assert!(target_scores(actual.as_ref(), predicted.as_ref(), &[])[3].r > 0.9);
+    assert!(target_scores(actual.as_ref(), predicted.as_ref(), &[0.0; 4], &[])[3].r > 0.9);
+}
+
+#[test]
+fn scores_keep_their_digits_beside_a_large_intercept() {
+    let varying = |i: usize| 1e-3 * ((i * i) as f64 * 0.37).sin();
+    let noise = |i: usize| 1e-3 * (i as f64 * 1.7).cos();
+    let (n, baseline) = (80, 1_000.0);
+    let predicted = Mat::from_fn(n, 1, |i, _| varying(i) as f32);
+    let actual = Mat::from_fn(n, 1, |i, _| (varying(i) + noise(i)) as f32);
+    let series = |of: &Mat<f32>| of.col(0).iter().map(|value| f64::from(*value)).collect::<Vec<_>>();
+    let (y, p) = (series(&actual), series(&predicted));
+    // The intercept is of the fitted runs; the baseline of these is another.
+    let found = target_scores(actual.as_ref(), predicted.as_ref(), &[baseline], &[1e-6])[0];
+    assert!((found.r - voxelflow_ridge::pearson(&y, &p)).abs() < 1e-12, "{found:?}");
+    let shifted: Vec<f64> = p.iter().map(|value| value + baseline).collect();
+    let expected = voxelflow_ridge::r2(&y, &shifted);
+    assert!((found.r2 / expected - 1.0).abs() < 1e-9, "{found:?} {expected}");
 }

@@ -57,6 +57,7 @@ use tokio::{
     runtime::{Builder, Runtime},
     sync::mpsc::UnboundedSender,
 };
+use voxelflow_dataset::{late_columns::with_late_columns, runner::pool_bytes};
 
 /// Bytes of stack of the threads that run tasks: plans are deep, and so is the recursion over them.
 const STACK_BYTES: usize = 32 << 20;
@@ -155,17 +156,18 @@ impl Workshop {
             "TID {}/{}.{}/{}.{}",
             task.job_id, task.stage_id, task.stage_attempt_num, task.task_id, task.task_attempt_num
         );
+        let runtime =
+            self.runtimes.produce_runtime(&task.session_id, &task.session_config, task.vcores_consumed)?;
+        let plan = with_late_columns(task.plan, pool_bytes(&runtime))?;
         let stage = self.engine.create_query_stage_exec(
             task.job_id.clone(),
             task.stage_id,
             task.task_id,
             task.global_output_partition_ids,
-            task.plan,
+            plan,
             &self.folder.text(),
             &task.session_config,
         )?;
-        let runtime =
-            self.runtimes.produce_runtime(&task.session_id, &task.session_config, task.vcores_consumed)?;
         let functions = &task.function_registry;
         let context = Arc::new(TaskContext::new(
             Some(identity.clone()),

@@ -19,7 +19,7 @@ use datafusion::{
         utils::AggregateOrderSensitivity,
     },
 };
-use series::{Kind, SeriesAccumulator};
+use series::{Kind, SeriesAccumulator, SeriesGroups};
 use std::{hash::Hash, sync::Arc};
 use whole::{WholeSum, WholeSums, is_whole};
 
@@ -78,14 +78,12 @@ impl Extended {
         self.kind == Kind::Sum && !is_distinct && is_whole(return_type)
     }
 
-    fn series(&self, args: &AccumulatorArgs) -> Result<Option<SeriesAccumulator>> {
-        if list(args.return_type()).is_none() {
-            return Ok(None);
-        }
-        if args.is_distinct {
+    fn is_of_series(&self, args: &AccumulatorArgs) -> Result<bool> {
+        let is_series = list(args.return_type()).is_some();
+        if is_series && args.is_distinct {
             return plan_err!("{}(DISTINCT …) of series: leave DISTINCT out", self.inner.name());
         }
-        Ok(Some(SeriesAccumulator::new(self.kind, args.return_type().clone())))
+        Ok(is_series)
     }
 }
 
@@ -136,8 +134,8 @@ impl AggregateUDFImpl for Extended {
     }
 
     fn accumulator(&self, args: AccumulatorArgs) -> Result<Box<dyn Accumulator>> {
-        if let Some(series) = self.series(&args)? {
-            return Ok(Box::new(series));
+        if self.is_of_series(&args)? {
+            return Ok(Box::new(SeriesAccumulator::new(self.kind, args.return_type().clone())));
         }
         if self.is_whole_sum(args.return_type(), args.is_distinct) {
             return Ok(Box::new(WholeSum::new(args.return_type().clone())));
@@ -156,10 +154,13 @@ impl AggregateUDFImpl for Extended {
     }
 
     fn groups_accumulator_supported(&self, args: AccumulatorArgs) -> bool {
-        list(args.return_type()).is_none() && self.inner.groups_accumulator_supported(args)
+        list(args.return_type()).is_some() || self.inner.groups_accumulator_supported(args)
     }
 
     fn create_groups_accumulator(&self, args: AccumulatorArgs) -> Result<Box<dyn GroupsAccumulator>> {
+        if self.is_of_series(&args)? {
+            return Ok(Box::new(SeriesGroups::new(self.kind, args.return_type().clone())));
+        }
         if self.is_whole_sum(args.return_type(), args.is_distinct) {
             return Ok(Box::new(WholeSums::new(args.return_type().clone())));
         }

@@ -3,15 +3,18 @@
 
 use super::list;
 use arrow::{
-    array::{Array, ArrayRef, AsArray, FixedSizeListArray, Float32Array, Float64Array, ListArray},
-    buffer::OffsetBuffer,
+    array::{
+        Array, ArrayRef, ArrowPrimitiveType, AsArray, BooleanArray, FixedSizeListArray, Float32Array,
+        Float64Array, Float64Builder, ListArray, ListBuilder,
+    },
+    buffer::{NullBuffer, OffsetBuffer},
     datatypes::{DataType, Field, FieldRef, Float32Type, Float64Type},
 };
 use datafusion::{
     common::{Result, ScalarValue, exec_err, internal_err},
-    logical_expr::Accumulator,
+    logical_expr::{Accumulator, EmitTo, GroupsAccumulator},
 };
-use std::sync::Arc;
+use std::{ops::Range, sync::Arc};
 
 /// What is computed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -41,196 +44,391 @@ impl Kind {
             _ => return None,
         })
     }
-}
 
-/// One place of the series.
-#[derive(Clone, Copy, Debug, Default)]
-struct Element {
-    count: f64,
-    /// The sum, the extreme, or the mean where a variance is computed.
-    value: f64,
-    /// Squares of distances from the mean.
-    squares: f64,
-}
-
-impl Element {
-    fn add(&mut self, kind: Kind, other: Self) {
-        if other.count == 0.0 {
-            return;
-        }
-        if self.count == 0.0 {
-            *self = other;
-            return;
-        }
-        let count = self.count + other.count;
-        match kind {
-            Kind::Sum | Kind::Avg => self.value += other.value,
-            // NaN is neither less nor more, and is to stay.
-            Kind::Min if other.value < self.value || other.value.is_nan() => self.value = other.value,
-            Kind::Max if other.value > self.value || other.value.is_nan() => self.value = other.value,
-            Kind::Min | Kind::Max => {}
-            Kind::Stddev | Kind::StddevPop | Kind::Var | Kind::VarPop => {
-                let apart = other.value - self.value;
-                self.value += apart * other.count / count;
-                self.squares += other.squares + apart * apart * self.count * other.count / count;
-            }
-        }
-        self.count = count;
-    }
-
-    fn result(&self, kind: Kind) -> Option<f64> {
-        (self.count > 0.0).then(|| match kind {
-            Kind::Sum | Kind::Min | Kind::Max => self.value,
-            Kind::Avg => self.value / self.count,
-            Kind::VarPop => self.squares / self.count,
-            Kind::StddevPop => (self.squares / self.count).sqrt(),
-            Kind::Var => self.squares / (self.count - 1.0),
-            Kind::Stddev => (self.squares / (self.count - 1.0)).sqrt(),
-        })
+    fn is_spread(self) -> bool {
+        matches!(self, Self::Stddev | Self::StddevPop | Self::Var | Self::VarPop)
     }
 }
 
-/// Counts, values and squares of the elements.
-pub(super) fn state_fields(name: &str) -> Vec<FieldRef> {
-    let numbers = |what: &str| Field::new(format!("{name}[{what}]"), numbers(), true).into();
-    ["counts", "values", "squares"].map(numbers).into()
-}
-
-fn numbers() -> DataType {
-    DataType::new_list(DataType::Float64, true)
-}
-
-/// Aggregates series.
+/// Values that were added.
 #[derive(Debug)]
-pub(super) struct SeriesAccumulator {
-    kind: Kind,
-    data_type: DataType,
-    /// None before the first row.
-    elements: Option<Vec<Element>>,
+enum Counts {
+    /// As many at every place.
+    All(f64),
+    /// At each place.
+    Each(Vec<f64>),
 }
 
-impl SeriesAccumulator {
-    /// `data_type` is that of the result.
-    pub fn new(kind: Kind, data_type: DataType) -> Self {
-        Self { kind, data_type, elements: None }
+/// The rows of one group.
+#[derive(Debug)]
+struct Group {
+    counts: Counts,
+    /// Sums, extremes, or means where a variance is computed.
+    values: Vec<f64>,
+    /// Squares of distances from the means; empty where no variance is computed.
+    squares: Vec<f64>,
+}
+
+impl Group {
+    fn new(kind: Kind, length: usize) -> Self {
+        let squares = if kind.is_spread() { vec![0.0; length] } else { Vec::new() };
+        Self { counts: Counts::All(0.0), values: vec![0.0; length], squares }
     }
 
-    /// Adds a row of `length` elements.
-    fn add(&mut self, length: usize, element: impl Fn(usize) -> Element) -> Result<()> {
-        let elements = self.elements.get_or_insert_with(|| vec![Element::default(); length]);
-        if elements.len() != length {
-            let known = elements.len();
-            return exec_err!(
-                "series of {known} and of {length} values have no common elements; group by their length, array_length(…)"
-            );
+    /// Bytes of a group that has been given nulls, the most that it takes.
+    fn bytes(kind: Kind, length: usize) -> usize {
+        size_of::<Self>() + length * size_of::<f64>() * if kind.is_spread() { 3 } else { 2 }
+    }
+
+    fn check(&self, length: usize) -> Result<()> {
+        let known = self.values.len();
+        if known == length {
+            return Ok(());
         }
-        for (place, known) in elements.iter_mut().enumerate() {
-            known.add(self.kind, element(place));
+        exec_err!(
+            "series of {known} and of {length} values have no common elements; group by their length, array_length(…)"
+        )
+    }
+
+    fn count(&self, place: usize) -> f64 {
+        match &self.counts {
+            Counts::All(count) => *count,
+            Counts::Each(counts) => counts[place],
+        }
+    }
+
+    fn add<T: Copy + Into<f64>>(&mut self, kind: Kind, row: &[T], nulls: Option<&NullBuffer>) -> Result<()> {
+        self.check(row.len())?;
+        if let (None, Counts::All(count)) = (nulls, &mut self.counts) {
+            *count += 1.0;
+            let count = *count;
+            self.add_whole(kind, row, count);
+            return Ok(());
+        }
+        for (place, value) in row.iter().enumerate() {
+            if nulls.is_none_or(|nulls| nulls.is_valid(place)) {
+                self.add_at(kind, place, (1.0, (*value).into(), 0.0));
+            }
         }
         Ok(())
     }
 
-    fn add_row(&mut self, row: &dyn Array) -> Result<()> {
-        let count = |place| if row.is_valid(place) { 1.0 } else { 0.0 };
-        let element = |place, value| Element { count: count(place), value, squares: 0.0 };
-        match row.data_type() {
-            DataType::Float32 => {
-                let values = row.as_primitive::<Float32Type>().values();
-                self.add(values.len(), |place| element(place, f64::from(values[place])))
-            }
-            DataType::Float64 => {
-                let values = row.as_primitive::<Float64Type>().values();
-                self.add(values.len(), |place| element(place, values[place]))
-            }
-            other => internal_err!("series of {other}"),
+    /// A row without nulls to rows without nulls, which are `count` with it.
+    fn add_whole<T: Copy + Into<f64>>(&mut self, kind: Kind, row: &[T], count: f64) {
+        let places = self.values.iter_mut().zip(row.iter().map(|value| (*value).into()));
+        if count == 1.0 {
+            return places.for_each(|(known, value)| *known = value);
         }
+        match kind {
+            Kind::Sum | Kind::Avg => places.for_each(|(known, value)| *known += value),
+            // NaN is neither less nor more, and is to stay.
+            Kind::Min => places.for_each(|(known, value): (&mut f64, f64)| {
+                *known = if value < *known || value.is_nan() { value } else { *known };
+            }),
+            Kind::Max => places.for_each(|(known, value): (&mut f64, f64)| {
+                *known = if value > *known || value.is_nan() { value } else { *known };
+            }),
+            Kind::Stddev | Kind::StddevPop | Kind::Var | Kind::VarPop => {
+                for ((mean, value), squares) in places.zip(&mut self.squares) {
+                    let apart = value - *mean;
+                    *mean += apart / count;
+                    *squares += apart * (value - *mean);
+                }
+            }
+        }
+    }
+
+    /// Some values at one place: how many, and their value and squares.
+    fn add_at(&mut self, kind: Kind, place: usize, (n, value, squares): (f64, f64, f64)) {
+        if n == 0.0 {
+            return;
+        }
+        let length = self.values.len();
+        if let Counts::All(count) = self.counts {
+            self.counts = Counts::Each(vec![count; length]);
+        }
+        let Counts::Each(counts) = &mut self.counts else { return };
+        let (before, known) = (counts[place], &mut self.values[place]);
+        counts[place] += n;
+        if before == 0.0 {
+            *known = value;
+            self.squares.get_mut(place).into_iter().for_each(|known| *known = squares);
+            return;
+        }
+        match kind {
+            Kind::Sum | Kind::Avg => *known += value,
+            Kind::Min if value < *known || value.is_nan() => *known = value,
+            Kind::Max if value > *known || value.is_nan() => *known = value,
+            Kind::Min | Kind::Max => {}
+            Kind::Stddev | Kind::StddevPop | Kind::Var | Kind::VarPop => {
+                let (apart, all) = (value - *known, before + n);
+                *known += apart * n / all;
+                self.squares[place] += squares + apart * apart * before * n / all;
+            }
+        }
+    }
+
+    /// Adds what another process, or another thread, has added up.
+    fn merge(&mut self, kind: Kind, counts: &[f64], values: &[f64], squares: &[f64]) -> Result<()> {
+        self.check(values.len())?;
+        let is_first = matches!(self.counts, Counts::All(0.0));
+        match (&mut self.counts, counts) {
+            (Counts::All(count), [n]) if is_first => {
+                *count = *n;
+                self.values.copy_from_slice(values);
+                self.squares.copy_from_slice(squares);
+            }
+            (Counts::All(count), [n]) if matches!(kind, Kind::Sum | Kind::Avg) => {
+                *count += n;
+                self.values.iter_mut().zip(values).for_each(|(known, value)| *known += value);
+            }
+            _ => {
+                for (place, value) in values.iter().enumerate() {
+                    let n = if counts.len() == 1 { counts[0] } else { counts[place] };
+                    self.add_at(kind, place, (n, *value, squares.get(place).copied().unwrap_or(0.0)));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn result(&self, kind: Kind, place: usize) -> Option<f64> {
+        let (count, value) = (self.count(place), self.values[place]);
+        (count > 0.0).then(|| match kind {
+            Kind::Sum | Kind::Min | Kind::Max => value,
+            Kind::Avg => value / count,
+            Kind::VarPop => self.squares[place] / count,
+            Kind::StddevPop => (self.squares[place] / count).sqrt(),
+            Kind::Var => self.squares[place] / (count - 1.0),
+            Kind::Stddev => (self.squares[place] / (count - 1.0)).sqrt(),
+        })
     }
 }
 
-/// The list of `row`; none where it is null.
-fn list_at(lists: &dyn Array, row: usize) -> Result<Option<ArrayRef>> {
-    if lists.is_null(row) {
-        return Ok(None);
+/// Counts (one, if all places have as many), values and squares of the elements.
+pub(super) fn state_fields(name: &str) -> Vec<FieldRef> {
+    let numbers = |what: &str| {
+        let list = DataType::new_list(DataType::Float64, true);
+        Field::new(format!("{name}[{what}]"), list, true).into()
+    };
+    ["counts", "values", "squares"].map(numbers).into()
+}
+
+/// Aggregates the series of many groups.
+#[derive(Debug)]
+pub(super) struct SeriesGroups {
+    kind: Kind,
+    /// That of the result.
+    data_type: DataType,
+    /// None before a group's first row.
+    groups: Vec<Option<Group>>,
+    bytes: usize,
+}
+
+impl SeriesGroups {
+    /// `data_type` is that of the result.
+    pub fn new(kind: Kind, data_type: DataType) -> Self {
+        Self { kind, data_type, groups: Vec::new(), bytes: 0 }
     }
+
+    fn group(&mut self, group: usize, length: usize) -> &mut Group {
+        let (kind, bytes) = (self.kind, &mut self.bytes);
+        self.groups[group].get_or_insert_with(|| {
+            *bytes += Group::bytes(kind, length);
+            Group::new(kind, length)
+        })
+    }
+
+    fn add<T>(&mut self, lists: &dyn Array, group_of: impl Fn(usize) -> Option<usize>) -> Result<()>
+    where
+        T: ArrowPrimitiveType,
+        T::Native: Into<f64>,
+    {
+        let (values, kind) = (values_of(lists)?.as_primitive::<T>(), self.kind);
+        for row in 0..lists.len() {
+            let Some(group) = group_of(row).filter(|_| lists.is_valid(row)) else { continue };
+            let range = range_of(lists, row)?;
+            let nulls = values.nulls().map(|nulls| nulls.slice(range.start, range.len()));
+            let nulls = nulls.filter(|nulls| nulls.null_count() > 0);
+            self.group(group, range.len()).add(kind, &values.values()[range], nulls.as_ref())?;
+        }
+        Ok(())
+    }
+
+    /// Adds the rows for which `group_of` gives a group.
+    fn update(&mut self, values: &[ArrayRef], group_of: impl Fn(usize) -> Option<usize>) -> Result<()> {
+        let [lists] = values else { return internal_err!("an aggregate of series is of one column") };
+        match list(lists.data_type()).map(|(item, _)| item.data_type()) {
+            Some(DataType::Float32) => self.add::<Float32Type>(lists.as_ref(), group_of),
+            Some(DataType::Float64) => self.add::<Float64Type>(lists.as_ref(), group_of),
+            _ => internal_err!("series of {}", lists.data_type()),
+        }
+    }
+
+    fn merge(&mut self, states: &[ArrayRef], group_of: impl Fn(usize) -> usize) -> Result<()> {
+        let [counts, values, squares] = states else {
+            return internal_err!("a state of series has three columns");
+        };
+        for row in (0..counts.len()).filter(|row| counts.is_valid(*row)) {
+            let [counts, values, squares] =
+                [counts, values, squares].map(|lists| lists.as_list::<i32>().value(row));
+            let [counts, values, squares] =
+                [&counts, &values, &squares].map(|list| list.as_primitive::<Float64Type>().values());
+            let kind = self.kind;
+            self.group(group_of(row), values.len()).merge(kind, counts, values, squares)?;
+        }
+        Ok(())
+    }
+
+    fn take(&mut self, emit: EmitTo) -> Vec<Option<Group>> {
+        let taken = emit.take_needed(&mut self.groups);
+        let bytes = taken.iter().flatten().map(|group| Group::bytes(self.kind, group.values.len()));
+        self.bytes = self.bytes.saturating_sub(bytes.sum());
+        taken
+    }
+
+    fn results(&self, groups: &[Option<Group>]) -> Result<ArrayRef> {
+        let Some((item, length)) = list(&self.data_type) else {
+            return internal_err!("an aggregate of series gives {}", self.data_type);
+        };
+        let nulls: NullBuffer = groups.iter().map(Option::is_some).collect();
+        let length_of = |group: &Option<Group>| {
+            let absent = length.map_or(0, |length| length.unsigned_abs() as usize);
+            group.as_ref().map_or(absent, |group| group.values.len())
+        };
+        let all = groups.iter().flat_map(|group| {
+            (0..length_of(group)).map(|place| group.as_ref().and_then(|group| group.result(self.kind, place)))
+        });
+        let values: ArrayRef = match item.data_type() {
+            DataType::Float32 => {
+                Arc::new(all.map(|value| value.map(|value| value as f32)).collect::<Float32Array>())
+            }
+            _ => Arc::new(all.collect::<Float64Array>()),
+        };
+        let item = Arc::clone(item);
+        Ok(match length {
+            Some(length) => Arc::new(FixedSizeListArray::try_new(item, length, values, Some(nulls))?),
+            None => {
+                let offsets = OffsetBuffer::from_lengths(groups.iter().map(length_of));
+                Arc::new(ListArray::try_new(item, offsets, values, Some(nulls))?)
+            }
+        })
+    }
+}
+
+fn states(groups: &[Option<Group>]) -> Vec<ArrayRef> {
+    let part = |of: fn(&Group) -> &[f64]| {
+        let mut lists = ListBuilder::new(Float64Builder::new());
+        for group in groups {
+            lists.values().append_slice(group.as_ref().map_or(&[], of));
+            lists.append(group.is_some());
+        }
+        Arc::new(lists.finish()) as ArrayRef
+    };
+    let counts: fn(&Group) -> &[f64] = |group| match &group.counts {
+        Counts::All(count) => std::slice::from_ref(count),
+        Counts::Each(counts) => counts,
+    };
+    vec![part(counts), part(|group| &group.values), part(|group| &group.squares)]
+}
+
+/// The elements of all lists.
+fn values_of(lists: &dyn Array) -> Result<&ArrayRef> {
     match lists.data_type() {
-        DataType::FixedSizeList(..) => Ok(Some(lists.as_fixed_size_list().value(row))),
-        DataType::List(_) => Ok(Some(lists.as_list::<i32>().value(row))),
+        DataType::FixedSizeList(..) => Ok(lists.as_fixed_size_list().values()),
+        DataType::List(_) => Ok(lists.as_list::<i32>().values()),
         other => internal_err!("{other} is no list"),
+    }
+}
+
+/// Which of them are of `row`.
+fn range_of(lists: &dyn Array, row: usize) -> Result<Range<usize>> {
+    let (from, length) = match lists.data_type() {
+        DataType::FixedSizeList(..) => {
+            let lists = lists.as_fixed_size_list();
+            (lists.value_offset(row), lists.value_length())
+        }
+        DataType::List(_) => {
+            let lists = lists.as_list::<i32>();
+            (lists.value_offsets()[row], lists.value_length(row))
+        }
+        other => return internal_err!("{other} is no list"),
+    };
+    let (from, length) = (from.unsigned_abs() as usize, length.unsigned_abs() as usize);
+    Ok(from..from + length)
+}
+
+impl GroupsAccumulator for SeriesGroups {
+    fn update_batch(
+        &mut self,
+        values: &[ArrayRef],
+        groups: &[usize],
+        filter: Option<&BooleanArray>,
+        all: usize,
+    ) -> Result<()> {
+        self.groups.resize_with(all, || None);
+        self.update(values, |row| {
+            filter.is_none_or(|filter| filter.is_valid(row) && filter.value(row)).then(|| groups[row])
+        })
+    }
+
+    fn merge_batch(&mut self, states: &[ArrayRef], groups: &[usize], all: usize) -> Result<()> {
+        self.groups.resize_with(all, || None);
+        self.merge(states, |row| groups[row])
+    }
+
+    fn evaluate(&mut self, emit: EmitTo) -> Result<ArrayRef> {
+        let groups = self.take(emit);
+        self.results(&groups)
+    }
+
+    fn state(&mut self, emit: EmitTo) -> Result<Vec<ArrayRef>> {
+        Ok(states(&self.take(emit)))
+    }
+
+    fn convert_to_state(&self, values: &[ArrayRef], filter: Option<&BooleanArray>) -> Result<Vec<ArrayRef>> {
+        let rows = values.first().map_or(0, |lists| lists.len());
+        let mut each = Self::new(self.kind, self.data_type.clone());
+        each.update_batch(values, &(0..rows).collect::<Vec<_>>(), filter, rows)?;
+        each.state(EmitTo::All)
+    }
+
+    fn size(&self) -> usize {
+        self.bytes + self.groups.capacity() * size_of::<Option<Group>>()
+    }
+}
+
+/// Aggregates series that are one group.
+#[derive(Debug)]
+pub(super) struct SeriesAccumulator(SeriesGroups);
+
+impl SeriesAccumulator {
+    /// `data_type` is that of the result.
+    pub fn new(kind: Kind, data_type: DataType) -> Self {
+        let mut groups = SeriesGroups::new(kind, data_type);
+        groups.groups.push(None);
+        Self(groups)
     }
 }
 
 impl Accumulator for SeriesAccumulator {
     fn update_batch(&mut self, values: &[ArrayRef]) -> Result<()> {
-        let [lists] = values else { return internal_err!("an aggregate of series is of one column") };
-        for row in 0..lists.len() {
-            if let Some(list) = list_at(lists.as_ref(), row)? {
-                self.add_row(list.as_ref())?;
-            }
-        }
-        Ok(())
+        self.0.update(values, |_| Some(0))
     }
 
     fn merge_batch(&mut self, states: &[ArrayRef]) -> Result<()> {
-        let [counts, values, squares] = states else {
-            return internal_err!("a state of series has three columns");
-        };
-        for row in 0..counts.len() {
-            let Some(counts) = list_at(counts.as_ref(), row)? else { continue };
-            let (Some(values), Some(squares)) =
-                (list_at(values.as_ref(), row)?, list_at(squares.as_ref(), row)?)
-            else {
-                return internal_err!("a state of series lacks its values");
-            };
-            let [counts, values, squares] =
-                [&counts, &values, &squares].map(|list| list.as_primitive::<Float64Type>().values());
-            self.add(counts.len(), |place| Element {
-                count: counts[place],
-                value: values[place],
-                squares: squares[place],
-            })?;
-        }
-        Ok(())
+        self.0.merge(states, |_| 0)
     }
 
     fn state(&mut self) -> Result<Vec<ScalarValue>> {
-        let parts: [fn(&Element) -> f64; 3] = [|e| e.count, |e| e.value, |e| e.squares];
-        let part = |of: fn(&Element) -> f64| match &self.elements {
-            None => ScalarValue::try_from(numbers()),
-            Some(elements) => {
-                let values = Arc::new(Float64Array::from_iter_values(elements.iter().map(of)));
-                let item = Arc::new(Field::new_list_field(DataType::Float64, true));
-                let offsets = OffsetBuffer::from_lengths([values.len()]);
-                Ok(ScalarValue::List(Arc::new(ListArray::try_new(item, offsets, values, None)?)))
-            }
-        };
-        parts.into_iter().map(part).collect()
+        states(&self.0.groups).iter().map(|column| ScalarValue::try_from_array(column, 0)).collect()
     }
 
     fn evaluate(&mut self) -> Result<ScalarValue> {
-        let (Some(elements), Some((item, length))) = (&self.elements, list(&self.data_type)) else {
-            return ScalarValue::try_from(&self.data_type);
-        };
-        let results = elements.iter().map(|element| element.result(self.kind));
-        let values: ArrayRef = match item.data_type() {
-            DataType::Float32 => {
-                Arc::new(results.map(|value| value.map(|value| value as f32)).collect::<Float32Array>())
-            }
-            _ => Arc::new(results.collect::<Float64Array>()),
-        };
-        let item = Arc::clone(item);
-        Ok(match length {
-            Some(length) => {
-                ScalarValue::FixedSizeList(Arc::new(FixedSizeListArray::try_new(item, length, values, None)?))
-            }
-            None => {
-                let offsets = OffsetBuffer::from_lengths([values.len()]);
-                ScalarValue::List(Arc::new(ListArray::try_new(item, offsets, values, None)?))
-            }
-        })
+        ScalarValue::try_from_array(&self.0.results(&self.0.groups)?, 0)
     }
 
     fn size(&self) -> usize {
-        size_of_val(self)
-            + self.elements.as_ref().map_or(0, |elements| elements.capacity() * size_of::<Element>())
+        size_of_val(self) + self.0.bytes
     }
 }

@@ -1,6 +1,6 @@
 //! Expressions and calls of functions.
 
-use super::{Admission, Refusal, Result};
+use super::{Admission, Refusal, Result, precedence::regroup};
 use datafusion::sql::sqlparser::{
     ast::{
         BinaryOperator, CastKind, CeilFloorKind, DateTimeField, DuplicateTreatment, Expr, Function,
@@ -14,6 +14,7 @@ use datafusion::sql::sqlparser::{
 impl Admission<'_> {
     /// Spark's names of what is `unnest` here, `x -> x + 1` as a function, `= ANY (SELECT …)` as `IN`.
     pub(super) fn in_other_words(&self, expr: &mut Expr) -> Result<()> {
+        regroup(expr);
         if let Some(list) = in_list(expr) {
             *expr = list;
             return Ok(());

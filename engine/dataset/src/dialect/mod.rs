@@ -9,6 +9,7 @@
 //! name.
 
 mod expressions;
+mod precedence;
 mod query;
 mod relations;
 mod statements;

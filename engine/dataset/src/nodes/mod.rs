@@ -92,7 +92,10 @@ fn unordered(
 }
 
 /// The one child that a unary operator is given.
-fn only_child(mut children: Vec<Arc<dyn ExecutionPlan>>, name: &str) -> Result<Arc<dyn ExecutionPlan>> {
+pub(crate) fn only_child(
+    mut children: Vec<Arc<dyn ExecutionPlan>>,
+    name: &str,
+) -> Result<Arc<dyn ExecutionPlan>> {
     match (children.pop(), children.is_empty()) {
         (Some(child), true) => Ok(child),
         _ => Err(DataFusionError::Internal(format!("{name} takes one input"))),

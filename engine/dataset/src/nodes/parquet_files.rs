@@ -15,6 +15,7 @@ use crate::{
     ledger::{Ledger, LedgerNotes},
     log_tail::task_of,
     node_codec::NodeCodec,
+    runner::pool_bytes,
     staging::{Finished, FinishedPart},
 };
 use arrow::{
@@ -83,7 +84,14 @@ impl ParquetFiles {
         Arc::new(schema.as_ref().clone().with_metadata(metadata))
     }
 
-    fn file(&self, store: &Arc<dyn ObjectStore>, name: String, schema: &SchemaRef) -> Result<File> {
+    /// A file that is to be written in a process whose operators share `pool` bytes.
+    fn file(
+        &self,
+        store: &Arc<dyn ObjectStore>,
+        name: String,
+        schema: &SchemaRef,
+        pool: usize,
+    ) -> Result<File> {
         let schema = &self.schema_of(schema);
         Ok(File {
             store: Arc::clone(store),
@@ -91,7 +99,11 @@ impl ParquetFiles {
             name,
             schema: Arc::clone(schema),
             properties: properties(schema, self.compression_level)?,
-            row_group_bytes: self.row_group_bytes.max(1),
+            row_group_bytes: self
+                .row_group_bytes
+                .min(pool / PART_OF_POOL)
+                .max(LEAST_ROW_GROUP.min(self.row_group_bytes)),
+            uploads: (pool / PART_OF_POOL / UPLOAD_BYTES).clamp(1, UPLOADS),
         })
     }
 }
@@ -114,7 +126,7 @@ impl UnaryOperator for ParquetFiles {
     fn run(&self, task: UnaryTask) -> Result<SendableRecordBatchStream> {
         let store = task.context.runtime_env().object_store(ObjectStoreUrl::parse(&self.store)?)?;
         let name = self.name(task.place.partition, task_of(&task.context).as_deref());
-        let file = self.file(&store, name, &task.input.schema())?;
+        let file = self.file(&store, name, &task.input.schema(), pool_bytes(&task.context.runtime_env()))?;
         let (files, schema) = (self.clone(), Arc::clone(&task.schema));
         let written = stream::once(async move {
             let schema = Arc::clone(&task.schema);
@@ -176,13 +188,18 @@ pub(crate) async fn write_empty(
     store: &Arc<dyn ObjectStore>,
     schema: &SchemaRef,
 ) -> Result<(String, u64)> {
-    let file = files.file(store, files.name(0, None), schema)?;
+    let file = files.file(store, files.name(0, None), schema, usize::MAX)?;
     let bytes = file.finish(file.open()?).await?;
     Ok((file.name, bytes))
 }
 
-/// Parts of a file, of 10 MB, that may be on their way to the store at once.
+/// Parts of a file that may be on their way to the store at once, and bytes of each.
 const UPLOADS: usize = 4;
+const UPLOAD_BYTES: usize = 10 << 20;
+/// What a row group, or the parts on their way, may take of the memory that operators share.
+const PART_OF_POOL: usize = 16;
+/// Smaller row groups cost more than they save.
+const LEAST_ROW_GROUP: usize = 4 << 20;
 
 /// One file to be.
 struct File {
@@ -192,13 +209,15 @@ struct File {
     schema: SchemaRef,
     properties: WriterProperties,
     row_group_bytes: usize,
+    uploads: usize,
 }
 
 type Writer = AsyncArrowWriter<BufWriter>;
 
 impl File {
     fn open(&self) -> Result<Writer> {
-        let sink = BufWriter::new(Arc::clone(&self.store), self.path.clone()).with_max_concurrency(UPLOADS);
+        let sink = BufWriter::with_capacity(Arc::clone(&self.store), self.path.clone(), UPLOAD_BYTES)
+            .with_max_concurrency(self.uploads);
         AsyncArrowWriter::try_new(sink, Arc::clone(&self.schema), Some(self.properties.clone()))
             .map_err(|e| self.failure(&e))
     }

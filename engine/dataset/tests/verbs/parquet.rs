@@ -173,3 +173,20 @@ async fn rows_that_files_count_are_known_before_they_are_read() {
     let left = rows(Some(col("voxel").lt(lit(3_u32)))).await;
     assert!(!matches!(left, Precision::Exact(_)), "nobody knows how many a filter leaves: {left:?}");
 }
+
+/// Partitions of a join wait for each other where it tells the scan below it what it has: all of them must run.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_join_is_written_in_little_memory_and_many_partitions() {
+    let config =
+        EngineConfig { memory_limit: Some(200 << 20), target_partitions: Some(7), ..EngineConfig::default() };
+    let bench = Bench::with_config(&config);
+    let (engine, table, out) = (&bench.engine, bench.path("series"), bench.path("joined"));
+    let series = "SELECT value AS k, make_array(value, value + 1) AS series FROM generate_series(1, 3000)";
+    engine.sql(series).await.unwrap().write_parquet(&table).await.unwrap();
+    let join =
+        format!("SELECT a.k, b.series FROM '{table}/' a JOIN '{table}/' b ON a.k = b.k WHERE a.k % 3 = 0");
+    let joined = engine.sql(&join).await.unwrap();
+    let written = joined.write_parquet(&out);
+    let written = tokio::time::timeout(std::time::Duration::from_secs(60), written).await.unwrap().unwrap();
+    assert_eq!(written.rows, 1000);
+}
