@@ -42,7 +42,20 @@ fn a_lost_rank_is_placed_again_where_there_is_room() {
     println!("the next epoch ended {:?} later", run.next_epoch());
     run.succeed();
     counting.assert_every_series_once_an_epoch();
-    assert_eq!(counting.gang().len(), 2);
+    assert_eq!(counting.ranks_at_end(), 2);
+}
+
+#[test]
+fn a_training_says_with_how_many_ranks_it_ended() {
+    let counting = Counting::new(10, "ranks => 2");
+    let mut run = counting.start(&["--executors", "2", "--slots", "1"]);
+    run.wait_for_epoch(1);
+    let lost = counting.members().into_iter().find(|member| member.number == 1).unwrap();
+    kill_process(lost.pid(), Signal::KILL).unwrap();
+    let said = run.succeed();
+    counting.assert_every_series_once_an_epoch();
+    assert_eq!(counting.ranks_at_end(), 1);
+    assert!(said.contains("1 of 2 ranks"), "{said}");
 }
 
 #[test]

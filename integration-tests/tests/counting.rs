@@ -141,9 +141,17 @@ impl Counting {
 
     /// The members of the gang that trained the model.
     pub fn gang(&self) -> Vec<Value> {
+        self.gang_file()["members"].as_array().unwrap().clone()
+    }
+
+    /// Its ranks that trained to the end.
+    pub fn ranks_at_end(&self) -> u64 {
+        self.gang_file()["ranks_at_end"].as_u64().unwrap()
+    }
+
+    fn gang_file(&self) -> Value {
         let gang = fs::read(self.out().join("models/counts/gang.json")).unwrap();
-        let gang: Value = serde_json::from_slice(&gang).unwrap();
-        gang["members"].as_array().unwrap().clone()
+        serde_json::from_slice(&gang).unwrap()
     }
 
     /// Fails unless every series was counted once an epoch.

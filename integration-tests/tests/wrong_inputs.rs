@@ -58,6 +58,20 @@ fn refused_on(flags: &[&str], text: &str, said: &[&str]) {
     assert!(left.is_empty(), "left behind: {left:?}");
 }
 
+/// Checks `text`; it must be refused with all of `said` and a caret at `place`, a line and column, and nothing is written.
+#[track_caller]
+fn refused_by_check(text: &str, place: &str, said: &[&str]) {
+    let folder = tempfile::tempdir().unwrap();
+    let (file, out) = (folder.path().join("wrong.vf"), folder.path().join("out"));
+    fs::write(&file, text).unwrap();
+    let ended = voxelflow(["check", file.to_str().unwrap(), "--out", out.to_str().unwrap()]).expect_code(2);
+    let place = format!("wrong.vf:{place}\n");
+    for words in said.iter().chain(&[place.as_str(), "^"]) {
+        assert!(ended.stderr.contains(words), "`{words}` is missing in\n{}", ended.stderr);
+    }
+    assert!(!out.exists());
+}
+
 #[test]
 fn a_missing_file() {
     refused(&table(Path::new("no/such/bold.nii.gz"), "auto"), &["no/such/bold.nii.gz"]);
@@ -169,4 +183,46 @@ fn an_output_folder_that_cannot_be_written() {
     let ended = run_text("SELECT 1;", &file.join("out")).expect_code(2);
     assert!(ended.stderr.contains(&file.display().to_string()), "{}", ended.stderr);
     assert_eq!(fs::read(&file).unwrap(), b"in the way");
+}
+
+/// What text, schemas and the names of files decide is said before hours are spent, at its place.
+#[test]
+fn what_cannot_be_written_or_computed_is_found_by_check() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("file");
+    fs::write(&file, b"in the way").unwrap();
+    let (start, at) = (table(&bold(), "none") + "\n", file.display());
+    let in_the_way = [at.to_string(), "is a file, and a folder is needed there".into()];
+    let in_the_way = in_the_way.each_ref().map(String::as_str);
+    refused_by_check(&format!("{start}COPY bold TO '{at}/' STORED AS PARQUET;"), "2:1", &in_the_way);
+    refused_by_check(&format!("{start}COPY bold TO '{at}/bold.parquet';"), "2:1", &in_the_way);
+    refused_by_check(&format!("{start}REPORT '{at}/report.html';"), "2:8", &in_the_way);
+    let maps = format!("{start}EXPORT MAPS FROM bold TO '{at}/series.nii';");
+    refused_by_check(&maps, "2:26", &in_the_way);
+    let spool = format!("{start}TRAIN MODEL dca USING dist_dca ON bold WITH (spool => '{at}/spool');");
+    refused_by_check(&spool, "2:46", &in_the_way);
+    assert_eq!(fs::read(&file).unwrap(), b"in the way");
+
+    let text = |statement: &str| format!("{start}{statement};");
+    let target = text("EXPORT MAPS FROM bold TO 'maps/{colum}.nii'");
+    refused_by_check(&target, "2:26", &["did you mean {column}?"]);
+    let lost = text("EXPORT MAPS FROM (SELECT series FROM bold) TO 'maps/'");
+    refused_by_check(&lost, "2:18", &["lost its key column `voxel`"]);
+    let cast = text("SELECT arrow_cast(series, 'FixedSizeList(7, Float32)') FROM bold");
+    refused_by_check(&cast, "2:1", &["FixedSizeList(7 x Float32)"]);
+    refused_by_check(&text("INSERT INTO bold SELECT * FROM bold"), "2:1", &["nsert into"]);
+    let same = text("TRAIN MODEL dca USING dist_dca ON bold VALIDATE ON bold");
+    refused_by_check(&same, "2:23", &["are the rows to train on", "subject_overlap => 'allow'"]);
+}
+
+/// A card is looked for where the file is to run.
+#[test]
+fn a_card_that_is_not_there_is_found_by_check() {
+    let text = table(&bold(), "none")
+        + "\nTRAIN MODEL dca USING dist_dca ON bold WITH (epochs => 1, device => 'cuda:97');";
+    refused_by_check(&text, "2:59", &["`device`", "device => 'cpu'"]);
+    let file = tempfile::Builder::new().suffix(".vf").tempfile().unwrap();
+    fs::write(file.path(), text).unwrap();
+    let elsewhere = ["check", file.path().to_str().unwrap(), "--cluster", "df://head:50050"];
+    voxelflow(elsewhere).expect_code(0);
 }

@@ -12,8 +12,9 @@
 
 use datafusion::{
     common::{
-        Result, ScalarValue,
+        JoinType, Result, ScalarValue,
         config::ConfigOptions,
+        plan_err,
         tree_node::{Transformed, TreeNode, TreeNodeRecursion},
     },
     functions_aggregate::expr_fn::count,
@@ -26,6 +27,9 @@ use datafusion::{
     optimizer::AnalyzerRule,
 };
 use std::sync::Arc;
+
+/// The column of a count.
+const COUNTED: &str = "__rows_of_subquery";
 
 /// Puts conditions that would be answered wrongly, or not at all, in other words.
 #[derive(Debug)]
@@ -59,7 +63,28 @@ fn of_node(node: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
             })?;
             if changed.transformed { changed.map_data(LogicalPlan::recompute_schema) } else { Ok(changed) }
         }
-        other => Ok(Transformed::no(other)),
+        // DataFusion makes a filter of what an inner join asks.
+        LogicalPlan::Join(ref join) if join.join_type == JoinType::Inner => Ok(Transformed::no(node)),
+        other => {
+            other.apply_expressions(|expr| match asks(expr)? {
+                true => plan_err!(
+                    "IN, NOT IN or EXISTS of a subquery is not understood in {}; compute it in a query below, as a column",
+                    place(&other)
+                ),
+                false => Ok(TreeNodeRecursion::Continue),
+            })?;
+            Ok(Transformed::no(other))
+        }
+    }
+}
+
+fn place(node: &LogicalPlan) -> &'static str {
+    match node {
+        LogicalPlan::Join(_) => "ON of an outer join",
+        LogicalPlan::Aggregate(_) => "an aggregate or GROUP BY",
+        LogicalPlan::Window(_) => "a window",
+        LogicalPlan::Sort(_) => "ORDER BY",
+        _ => "this place",
     }
 }
 
@@ -97,6 +122,13 @@ fn condition(expr: Expr, input: &Arc<LogicalPlan>, alone: bool) -> Result<Expr> 
         {
             Ok(expr)
         }
+        // Each row outside has a list of its own: one that has it, or that may have it, is looked for.
+        Expr::InSubquery(asked) if asked.negated && !is_apart(&asked) => {
+            let (x, y) = sides(&asked, input)?;
+            let rows = LogicalPlanBuilder::from(Arc::clone(&asked.subquery.subquery));
+            let rows = rows.filter(y.eq(x).is_not_false())?.build()?;
+            Ok(Expr::Exists(Exists { subquery: over(rows, &asked.subquery), negated: true }))
+        }
         other => value(other, input, false),
     }
 }
@@ -126,17 +158,10 @@ fn is_nullable(asked: &InSubquery, input: &LogicalPlan) -> Result<bool> {
 }
 
 fn is_in(asked: InSubquery, input: &LogicalPlan) -> Result<Expr> {
+    let (outer, y) = sides(&asked, input)?;
     let InSubquery { expr: x, subquery, negated } = asked;
-    let y = Expr::Column(subquery.subquery.schema().columns().swap_remove(0));
-    let outer = x.as_ref().clone().transform(|expr| match expr {
-        Expr::Column(column) => {
-            let (_, field) = input.schema().qualified_field_from_column(&column)?;
-            Ok(Transformed::yes(Expr::OuterReferenceColumn(Arc::clone(field), column)))
-        }
-        other => Ok(Transformed::no(other)),
-    })?;
     let none = || lit(0_i64);
-    let equal = rows_of(&subquery, Some(y.clone().eq(outer.data)))?;
+    let equal = rows_of(&subquery, Some(y.clone().eq(outer)))?;
     let unknown = rows_of(&subquery, Some(y.is_null()))?;
     let is_in = when(equal.gt(none()), lit(!negated))
         .when(x.is_not_null().and(unknown.eq(none())), lit(negated))
@@ -145,14 +170,32 @@ fn is_in(asked: InSubquery, input: &LogicalPlan) -> Result<Expr> {
     Ok(is_in)
 }
 
+/// What is looked for, as the subquery has it, and the subquery's column.
+fn sides(asked: &InSubquery, input: &LogicalPlan) -> Result<(Expr, Expr)> {
+    let outer = asked.expr.as_ref().clone().transform(|expr| match expr {
+        Expr::Column(column) => {
+            let (_, field) = input.schema().qualified_field_from_column(&column)?;
+            Ok(Transformed::yes(Expr::OuterReferenceColumn(Arc::clone(field), column)))
+        }
+        other => Ok(Transformed::no(other)),
+    })?;
+    Ok((outer.data, Expr::Column(asked.subquery.subquery.schema().columns().swap_remove(0))))
+}
+
+/// `rows`, made of the subquery `of`.
+fn over(rows: LogicalPlan, of: &Subquery) -> Subquery {
+    let outer_ref_columns = rows.all_out_ref_exprs();
+    Subquery { subquery: Arc::new(rows), outer_ref_columns, spans: of.spans.clone() }
+}
+
 /// How many rows of a subquery meet `condition`.
 fn rows_of(of: &Subquery, condition: Option<Expr>) -> Result<Expr> {
     let mut rows = LogicalPlanBuilder::from(Arc::clone(&of.subquery));
     if let Some(condition) = condition {
         rows = rows.filter(condition)?;
     }
-    let rows = rows.aggregate(Vec::<Expr>::new(), [count(lit(1_i64))])?.build()?;
-    let outer_ref_columns = rows.all_out_ref_exprs();
-    let subquery = Subquery { subquery: Arc::new(rows), outer_ref_columns, spans: of.spans.clone() };
-    Ok(Expr::ScalarSubquery(subquery))
+    let rows = rows.aggregate(Vec::<Expr>::new(), [count(lit(1_i64))])?;
+    // A count outside has the same name.
+    let counted = Expr::Column(rows.schema().columns().swap_remove(0)).alias(COUNTED);
+    Ok(Expr::ScalarSubquery(over(rows.project([counted])?.build()?, of)))
 }

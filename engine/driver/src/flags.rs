@@ -28,7 +28,7 @@ pub enum Command {
     /// Show the plan of every statement of a pipeline file; nothing runs.
     Plan(FileFlags),
     /// Check a pipeline file: syntax, names, types; no data is read beyond headers.
-    Check(FileFlags),
+    Check(CheckFlags),
     /// Run one statement and print its rows.
     Sql(SqlFlags),
     /// Say what a file is: shape, repetition time, affine, faults found.
@@ -74,6 +74,18 @@ pub struct FileFlags {
     /// What it may take.
     #[command(flatten)]
     pub memory: MemoryFlags,
+}
+
+/// Flags of `check`.
+#[derive(Debug, Args)]
+pub struct CheckFlags {
+    /// What to check.
+    #[command(flatten)]
+    pub file: FileFlags,
+    /// The cluster that the file is to run on, as `run` takes it. It is not asked; cards are then the cluster's, and not
+    /// looked for on this machine.
+    #[arg(long, value_name = "URL")]
+    pub cluster: Option<String>,
 }
 
 /// The memory of a session.

@@ -34,13 +34,29 @@ pub(crate) fn diagnose(statement: &Statement, known: &KnownNames, error: DataFus
                 let place = failure.place(&statement.source).or(place);
                 refused(statement, place, &failure.error)
             }
-            None => plain(statement, place, &root.message()),
+            None => {
+                let text = root.message();
+                plain(statement, place.or_else(|| called(statement, known, &text)), &text)
+            }
         },
         DataFusionError::Plan(text) => plan_error(statement, place, known, text),
         other => plain(statement, place, &other.message()),
     };
     let report = if is_input(root) { report } else { report.not_input() };
     report.caused_by(error)
+}
+
+/// Where the function is called that a message begins with, as in `encode: its second argument is …`.
+fn called(statement: &Statement, known: &KnownNames, text: &str) -> Option<Span> {
+    let (name, _) = text.split_once(": ")?;
+    let function = known.functions.iter().find(|function| *function == name)?;
+    locate(statement, function)
+}
+
+/// What somebody else than the planner finds wrong with a statement, at `place` or at its first word: `said`, of which what
+/// follows its first line or `; ` is help.
+pub fn refusal(statement: &Statement, place: Option<Span>, said: &str) -> PipelineError {
+    plain(statement, place, said)
 }
 
 /// What a stage refused.

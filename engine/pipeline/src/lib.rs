@@ -37,6 +37,7 @@ mod source;
 mod statement;
 mod variables;
 
+pub use diagnose::refusal;
 pub use error::{PipelineError, Result};
 pub use explain::{ExplainRow, explain_batch};
 pub use inputs::Inputs;

@@ -416,22 +416,23 @@ impl Planner {
         diagnose(statement, &self.context.known_names(), error)
     }
 
-    /// Optimises what a statement would run, as every run does first: types that do not fit and constants that cannot be
-    /// computed are found without reading a row.
+    /// Plans what a statement would run to its last step, as every run does first: types that do not fit, casts that do
+    /// not exist, constants that cannot be computed and tables that take no rows are found without reading a row.
     ///
     /// # Errors
     /// What is wrong, with its place.
-    pub fn check_plan(&self, statement: &Statement, planned: &Planned) -> Result<()> {
+    pub async fn check_plan(&self, statement: &Statement, planned: &Planned) -> Result<()> {
         let plan = match planned {
             Planned::CreateTable(table) => &table.plan,
             Planned::Train(train) => &train.plan,
             Planned::ExportMaps { source: MapsSource::Rows(rows), .. } => rows,
-            Planned::Query(plan) | Planned::Other(plan @ LogicalPlan::Copy(_)) => plan,
+            Planned::Query(plan) | Planned::Other(plan @ LogicalPlan::Dml(_)) => plan,
+            Planned::Other(LogicalPlan::Copy(copy)) => copy.input.as_ref(),
             Planned::Other(LogicalPlan::Ddl(DdlStatement::CreateView(view))) => &view.input,
             _ => return Ok(()),
         };
-        let optimised = self.context.session.state().optimize(plan);
-        optimised.map(drop).map_err(|e| self.diagnose(statement, e))
+        let planned = self.context.session.state().create_physical_plan(plan).await;
+        planned.map(drop).map_err(|e| self.diagnose(statement, e))
     }
 
     /// Makes later statements see what this one would make, without running it: a table without rows but

@@ -128,4 +128,67 @@ pub const CASES: &[Case] = &[
                 FROM (SELECT id, 'a' AS c FROM numbers) AS l) AS q ON v.id = q.n WHERE v.t NOT IN (SELECT id FROM events)",
         rows: &["10 10", "11 11", "3 3", "4 4", "5 5", "6 6", "7 7", "8 8", "9 9"],
     },
+    // Conditions on a subquery that stand elsewhere than alone in WHERE; NOT IN of a query that asks the row outside.
+    Case {
+        query: "SELECT id FROM numbers WHERE x NOT IN (SELECT t FROM volumes) OR id = 3",
+        rows: &["1", "11", "13", "15", "19", "3", "5", "7", "9"],
+    },
+    Case {
+        query: "SELECT id FROM numbers WHERE x NOT IN (SELECT x FROM numbers WHERE id > 15) OR id = 10",
+        rows: &["10"],
+    },
+    Case {
+        query: "SELECT id FROM numbers WHERE NOT (x IN (SELECT t FROM volumes) AND id < 10)",
+        rows: &["1", "10", "11", "12", "13", "14", "15", "16", "17", "18", "19", "5", "7", "9"],
+    },
+    Case {
+        query: "SELECT id FROM numbers WHERE (x IN (SELECT t FROM volumes)) IS NULL",
+        rows: &["10", "17", "3"],
+    },
+    Case {
+        query: "SELECT id, x IN (SELECT t FROM volumes WHERE t < 7) AS found FROM numbers WHERE id < 5",
+        rows: &["0 true", "1 false", "2 true", "3 NULL", "4 true"],
+    },
+    Case {
+        query: "SELECT id, x NOT IN (SELECT x FROM numbers WHERE id IN (2, 3)) AS found FROM numbers WHERE id < 5",
+        rows: &["0 NULL", "1 NULL", "2 false", "3 NULL", "4 NULL"],
+    },
+    Case {
+        query: "SELECT id, x IN (SELECT t FROM volumes WHERE t > 100) AS found FROM numbers WHERE id < 5",
+        rows: &["0 false", "1 false", "2 false", "3 false", "4 false"],
+    },
+    Case {
+        query: "SELECT id, EXISTS (SELECT 1 FROM volumes WHERE t = x) AS found FROM numbers WHERE id < 5",
+        rows: &["0 true", "1 false", "2 true", "3 false", "4 true"],
+    },
+    Case {
+        query: "SELECT odd, count(*) AS n FROM (SELECT CASE WHEN x NOT IN (SELECT t FROM volumes) THEN 1 ELSE 0 END AS odd FROM numbers) AS q GROUP BY odd",
+        rows: &["0 12", "1 8"],
+    },
+    Case {
+        query: "SELECT e.id FROM events AS e WHERE e.onset NOT IN (SELECT x FROM numbers WHERE numbers.id = e.id + 2)",
+        rows: &["2", "3", "4"],
+    },
+    Case {
+        query: "SELECT n.id FROM numbers AS n WHERE n.x NOT IN (SELECT t FROM volumes WHERE volumes.id = n.id - 3)",
+        rows: &["0", "1", "11", "12", "13", "14", "15", "16", "17", "18", "19", "2", "4", "5", "7", "8", "9"],
+    },
+    Case {
+        query: "SELECT n.id FROM numbers AS n WHERE n.x NOT IN (SELECT m.x FROM numbers AS m WHERE m.id > n.id + 10)",
+        rows: &["10", "11", "12", "13", "14", "15", "16", "17", "18", "19", "7", "8", "9"],
+    },
+    // NULL is NULL, also where joins could stand in another order.
+    Case {
+        query: "SELECT a.id, b.id FROM numbers AS a JOIN numbers AS b ON a.x IS NOT DISTINCT FROM b.x JOIN volumes AS v ON v.id = a.id WHERE a.id < 12 AND a.x IS NULL",
+        rows: &["10 10", "10 17", "10 3", "3 10", "3 17", "3 3"],
+    },
+    // What stands behind a comparison of NULLs is no part of it.
+    Case {
+        query: "SELECT id FROM numbers WHERE x IS DISTINCT FROM 4 AND id < 6",
+        rows: &["0", "1", "2", "3", "5"],
+    },
+    Case {
+        query: "SELECT id FROM numbers WHERE id = 7 OR x IS NOT DISTINCT FROM NULL AND id < 12 OR id = 19",
+        rows: &["10", "19", "3", "7"],
+    },
 ];

@@ -1,8 +1,7 @@
 //! Where DataFusion and DuckDB mean different things by the same query.
 //!
 //! What they take differently is told by an experiment: the query is asked again of tables without such numbers. Where they
-//! then agree, that was the reason. Faults of DataFusion, by which one process and executors give the same wrong rows, are
-//! known by what a query is made of ([`FAULTS`]). All else is a difference.
+//! then agree, that was the reason. All else is a difference.
 //!
 //! | what | DataFusion | DuckDB |
 //! |---|---|---|
@@ -32,25 +31,6 @@ const DIFFERENCES: &[Difference] = &[
     }),
 ];
 
-/// Faults of DataFusion 55's logical plans, and what a query that meets one is made of: one of each group.
-const FAULTS: &[(&str, &[&[&str]])] = &[
-    // Inner joins that are put in another order forget that NULL is to be equal to NULL.
-    ("fault: IS NOT DISTINCT FROM", &[&["null-safe join"], &["CROSS JOIN", "INNER JOIN"]]),
-    // Such a condition passes an outer join whose missing rows it would have seen.
-    ("fault: IS DISTINCT FROM", &[&["IS DISTINCT FROM"], &["LEFT JOIN", "RIGHT JOIN", "FULL JOIN"]]),
-    // Within OR it is made a mark, which is true or false, where it is neither because of a NULL.
-    ("fault: IN within OR", &[&["subquery within OR"], &["IN", "NOT IN"]]),
-    // A NULL of one outer row's list decides about all outer rows.
-    ("fault: correlated NOT IN", &[&["correlated IN"], &["NOT IN"]]),
-];
-
-fn fault(query: &Query) -> Option<&'static str> {
-    let meets = |groups: &[&[&str]]| {
-        groups.iter().all(|group| group.iter().any(|feature| query.features.contains(*feature)))
-    };
-    FAULTS.iter().find(|(_, groups)| meets(groups)).map(|(name, _)| *name)
-}
-
 fn is_negative_zero(number: f64) -> bool {
     number == 0.0 && number.is_sign_negative()
 }
@@ -79,5 +59,5 @@ pub async fn reason(
         }
         know(tables, [here], Some(&mut *duckdb)).await?;
     }
-    Ok(found.or_else(|| fault(query)))
+    Ok(found)
 }

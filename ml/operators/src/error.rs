@@ -185,6 +185,12 @@ pub enum Error {
         /// The first, by its key columns.
         first: String,
     },
+    /// The same query for the rows to train on and for those to validate on.
+    #[error(
+        "the rows to validate on are the rows to train on; split them, as in split(table, by => 'subject', test => 0.2), or \
+         write subject_overlap => 'allow' if the validation loss may be that of series already seen"
+    )]
+    SameRows,
     /// Series that are trained on, and validated on under the name of another run.
     #[error(
         "{count} series to validate on are series to train on under another name, value for value: that of {first} is that \
@@ -348,6 +354,7 @@ impl Error {
             Self::SubjectOverlap { .. }
             | Self::RunOverlap { .. }
             | Self::SeriesOverlap { .. }
+            | Self::SameRows
             | Self::RenamedSeries { .. }
             | Self::UpstreamOverlap { .. } => Some("subject_overlap"),
             _ => None,

@@ -2,15 +2,17 @@
 
 use crate::{
     Result, Session,
-    flags::FileFlags,
+    flags::CheckFlags,
     pipeline::{self, PipelineFile, Place},
 };
 
-pub(super) async fn check(flags: FileFlags) -> Result<()> {
+pub(super) async fn check(flags: CheckFlags) -> Result<()> {
+    let CheckFlags { file: flags, cluster } = flags;
+    let place = if cluster.is_some() { Place::Elsewhere } else { Place::Here };
     let variables = flags.set.iter().cloned().collect();
     let file = PipelineFile::read(&flags.file, &variables)?;
     let session = Session::builder().out(&flags.out).build()?;
-    let checked = pipeline::check(&file, &session, &flags.out, Place::Elsewhere).await?;
+    let checked = pipeline::check(&file, &session, &flags.out, place).await?;
     let all = file.statements.len();
     let rest = match all - checked {
         0 => String::new(),

@@ -4,10 +4,10 @@
 use super::{PipelineFile, ledger, unwritten::Unwritten};
 use crate::{Error, Result, Session};
 use datafusion::logical_expr::{DdlStatement, LogicalPlan};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use voxelflow_nn::check_device;
-use voxelflow_pipeline::{MapsSource, Planned, Planner, Statement};
-use voxelflow_storage::Purpose;
+use voxelflow_pipeline::{MapsSource, Planned, Planner, Span, Statement, StatementKind, refusal};
+use voxelflow_storage::{Place as StoragePlace, Purpose};
 use voxelflow_tables::check_export;
 
 /// A statement that is wrong.
@@ -30,7 +30,7 @@ impl From<Refusal> for Error {
 pub enum Place {
     /// In this process: what the file needs must be on this machine.
     Here,
-    /// On a cluster, or anywhere.
+    /// On a cluster.
     Elsewhere,
 }
 
@@ -81,16 +81,25 @@ async fn check_statement(
     }
     let planned = unwritten.table_over(planner.plan(statement).await?);
     if let Planned::ExportMaps { source, target, .. } = &planned {
-        let rows = rows_of_maps(source, target).map_err(|e| in_statement(file, statement, e))?;
-        let target = out.join(target);
-        let checked = check_export(rows.schema().as_arrow(), &target.to_string_lossy());
-        checked.map_err(|e| in_statement(file, statement, e.into()))?;
+        let rows =
+            rows_of_maps(source, target).map_err(|e| at(file, statement, source_place(statement), e))?;
+        let path = out.join(target);
+        let maps = check_export(rows.schema().as_arrow(), &path.to_string_lossy()).map_err(|e| {
+            let of_target = e.to_string().contains("target ");
+            let place = if of_target { target_place(statement) } else { source_place(statement) };
+            at(file, statement, place, e.into())
+        })?;
+        check_folder(&maps.folder()).map_err(|e| at(file, statement, target_place(statement), e))?;
     }
-    planner.check_plan(statement, &planned)?;
+    planner.check_plan(statement, &planned).await?;
     if let (Place::Here, Planned::Train(train)) = (place, &planned)
         && let Some(device) = train.request.settings.get("device").and_then(|device| device.as_str())
     {
-        check_device(device).map_err(|e| in_statement(file, statement, e.into()))?;
+        check_device(device)
+            .map_err(|e| at(file, statement, setting_place(statement, "device"), e.into()))?;
+    }
+    if let Some((folder, place)) = folder_written(out, statement, &planned) {
+        check_folder(&folder).map_err(|e| at(file, statement, place, e))?;
     }
     check_locations(session, &planned).await.map_err(|e| in_statement(file, statement, e))?;
     if !unwritten.note(&planned) {
@@ -118,6 +127,75 @@ async fn check_locations(session: &Session, planned: &Planned) -> Result<()> {
             session.check_location(&copy.output_url, Purpose::Write).await
         }
         _ => Ok(()),
+    }
+}
+
+/// The folder of this machine that a statement other than `EXPORT MAPS` writes into, and where it says so.
+fn folder_written(out: &Path, statement: &Statement, planned: &Planned) -> Option<(PathBuf, Option<Span>)> {
+    let local = |location: &str| match StoragePlace::parse(location) {
+        Ok(StoragePlace::Local(path)) => Some(path),
+        _ => None,
+    };
+    match planned {
+        Planned::Report { path } => Some((out.join(path).parent()?.to_owned(), target_place(statement))),
+        Planned::Train(train) => {
+            let spool = train.request.settings.get("spool").and_then(|spool| spool.as_str())?;
+            Some((local(spool)?, setting_place(statement, "spool")))
+        }
+        Planned::Other(LogicalPlan::Copy(copy)) => {
+            let path = local(&copy.output_url)?;
+            let folder = if copy.output_url.ends_with('/') { path } else { path.parent()?.to_owned() };
+            Some((folder, None))
+        }
+        _ => None,
+    }
+}
+
+/// Refuses a folder to write into where a file lies in its place, or in that of a folder above it.
+fn check_folder(folder: &Path) -> Result<()> {
+    // Without a slash at its end, which no file has.
+    let folder: PathBuf = folder.components().collect();
+    match folder.ancestors().find(|path| path.exists()) {
+        Some(file) if !file.is_dir() => {
+            let reason =
+                format!("{} is a file, and a folder is needed there; choose another place", file.display());
+            Err(Error::input(folder.display(), reason))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Where a statement says what it writes maps of.
+fn source_place(statement: &Statement) -> Option<Span> {
+    match &statement.kind {
+        StatementKind::ExportMaps(export) => Some(export.source.span),
+        _ => None,
+    }
+}
+
+/// Where a statement says what it writes.
+fn target_place(statement: &Statement) -> Option<Span> {
+    match &statement.kind {
+        StatementKind::ExportMaps(export) => Some(export.target.span),
+        StatementKind::Report(report) => Some(report.path.span),
+        _ => None,
+    }
+}
+
+/// Where a training has this setting.
+fn setting_place(statement: &Statement, name: &str) -> Option<Span> {
+    match &statement.kind {
+        StatementKind::Train(train) => train.settings.get(name).map(|setting| setting.span),
+        _ => None,
+    }
+}
+
+/// What is the user's to mend, with its line and a caret at `place` (or the statement's first word); what is not, with the
+/// statement that it stopped.
+fn at(file: &PipelineFile, statement: &Statement, place: Option<Span>, error: Error) -> Error {
+    match error.is_input() {
+        true => refusal(statement, place, &error.to_string()).into(),
+        false => in_statement(file, statement, error),
     }
 }
 

@@ -398,11 +398,13 @@ impl<'a> Runner<'a> {
                 self.observe(&name);
                 let batches = self.session.dataset(train.plan.clone()).collect().await?;
                 let history = TrainingHistory::from(batches);
-                let first = history.column("initial_loss").first().copied();
+                let of = |name| history.column(name).first().copied();
+                let ranks = of("ranks_at_end").zip(of("ranks")).filter(|(end, asked)| end < asked);
                 let record = StatementRecord {
                     key: key.to_owned(),
-                    rows: history.column("rows").first().map(|rows| *rows as u64),
-                    loss: first.map(|before| [before, history.last_loss()]),
+                    rows: of("rows").map(|rows| rows as u64),
+                    loss: of("initial_loss").map(|before| [before, history.last_loss()]),
+                    ranks: ranks.map(|(end, asked)| [end as u64, asked as u64]),
                     files: vec![FileRecord::of(&folder, &self.options.out)?],
                     ..Default::default()
                 };

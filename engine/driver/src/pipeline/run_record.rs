@@ -33,6 +33,8 @@ pub struct StatementRecord {
     pub seconds: f64,
     /// Loss before and after, of a training.
     pub loss: Option<[f64; 2]>,
+    /// Ranks that trained to the end, and those that were asked for, where some were lost for good.
+    pub ranks: Option<[u64; 2]>,
     /// What it wrote.
     pub files: Vec<FileRecord>,
     /// What lay where it wrote to outside the run's folder, such as a store: names, sizes, times, entity tags.

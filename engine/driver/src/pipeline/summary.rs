@@ -88,6 +88,9 @@ pub fn summary_table(outcomes: &[Outcome]) -> Result<String> {
 }
 
 fn note(outcome: &Outcome) -> String {
+    if let (true, Some([end, asked])) = (outcome.note.ran(), outcome.record.ranks) {
+        return format!("{}; {end} of {asked} ranks to the end", outcome.note.text());
+    }
     match (&outcome.note, outcome.record.taken_over) {
         (OutcomeNote::Ran, 1) => "ran, but for 1 run finished before".into(),
         (OutcomeNote::Ran, n @ 2..) => format!("ran, but for {n} runs finished before"),

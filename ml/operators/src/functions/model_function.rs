@@ -3,7 +3,7 @@
 use super::ModelCache;
 use crate::{
     Error, Result,
-    series_column::{series_length, series_of, series_type, values_of},
+    series_column::{OF_ONE_LENGTH, is_ragged, series_length, series_of, series_type, values_of},
 };
 use arrow::{
     array::{Array, FixedSizeListArray, Float32Array},
@@ -51,33 +51,12 @@ impl ModelFunctionUdf {
         })?;
         let model = self.models.get(folder)?;
         let functions = model.functions();
-        let names: Vec<&str> = functions.iter().map(|f| f.name).collect();
         let missing = || {
-            let (stage, names) = (model.stage(), names.join(", "));
-            self.wrong(format!("the model in {folder} is of stage `{stage}`, which has only {names}"))
+            let (stage, names) = (model.stage(), has_only(functions.iter().map(|f| f.name)));
+            self.wrong(format!("the model in {folder} is of stage `{stage}`, which has {names}"))
         };
         let function = functions.iter().find(|f| f.name == self.name).cloned().ok_or_else(missing)?;
         Ok((model, function))
-    }
-
-    /// Whether `series` can be given to `function`.
-    fn check(&self, function: &ModelFunction, series: &Field) -> Result<()> {
-        let expected = function.input_length;
-        let reason = match series.data_type() {
-            DataType::List(_) | DataType::LargeList(_) => return Ok(()),
-            other => match series_length(other) {
-                Some(found) if found == expected => return Ok(()),
-                Some(found) => format!(
-                    "`{}` has {found} values, the model was trained on {expected}; give it series like those it \
-                     was trained on",
-                    series.name()
-                ),
-                None => {
-                    format!("its second argument is a column of series, but `{}` is {other}", series.name())
-                }
-            },
-        };
-        Err(self.wrong(reason))
     }
 
     fn apply(
@@ -102,6 +81,34 @@ impl ModelFunctionUdf {
         FixedSizeListArray::try_new(item, length, values, series.nulls().cloned())
             .map_err(|e| self.wrong(e.to_string()))
     }
+}
+
+/// Whether the column `series` can be given to `function`.
+///
+/// # Errors
+/// A column of something else, series of another length.
+pub(crate) fn check_series(function: &ModelFunction, series: &Field) -> Result<()> {
+    let expected = function.input_length;
+    let reason = match series_length(series.data_type()) {
+        Some(found) if found == expected => return Ok(()),
+        Some(found) => format!(
+            "`{}` has {found} values, the model was trained on {expected}; give it series like those it was trained on",
+            series.name()
+        ),
+        None if is_ragged(series.data_type()) => return Ok(()),
+        None => format!(
+            "its second argument is a column of series, but `{}` is {}",
+            series.name(),
+            series.data_type()
+        ),
+    };
+    Err(Error::Call { function: function.name.to_owned(), reason })
+}
+
+/// Which functions a stage has, for messages.
+pub(crate) fn has_only<'a>(names: impl Iterator<Item = &'a str>) -> String {
+    let names: Vec<&str> = names.collect();
+    if names.is_empty() { "no functions of series".to_owned() } else { format!("only {}", names.join(", ")) }
 }
 
 impl PartialEq for ModelFunctionUdf {
@@ -134,7 +141,7 @@ impl ScalarUDFImpl for ModelFunctionUdf {
     fn return_field_from_args(&self, args: ReturnFieldArgs) -> PlanResult<FieldRef> {
         let (_, function) = self.resolve(args.scalar_arguments.first().copied().flatten())?;
         let series = args.arg_fields.get(1).ok_or_else(|| self.wrong("it lacks the series".into()))?;
-        self.check(&function, series)?;
+        check_series(&function, series)?;
         Ok(Arc::new(Field::new(self.name, series_type(function.output_length), series.is_nullable())))
     }
 
@@ -146,7 +153,17 @@ impl ScalarUDFImpl for ModelFunctionUdf {
             return Err(self.wrong("its model differs by row".into()).into());
         };
         let (model, function) = self.resolve(Some(model))?;
-        let series = series_of(&series.to_array(args.number_rows)?, function.input_length)?;
+        let given = series.to_array(args.number_rows)?;
+        let series = series_of(&given, function.input_length)?;
+        // Lists of another length are null once they are series.
+        if series.null_count() > given.null_count() {
+            let expected = function.input_length;
+            return Err(self
+                .wrong(format!(
+                    "a list has another length than {expected}, that of the series that the model was trained on; {OF_ONE_LENGTH}"
+                ))
+                .into());
+        }
         Ok(ColumnarValue::Array(Arc::new(self.apply(&*model, &function, &series)?)))
     }
 }

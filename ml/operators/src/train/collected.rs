@@ -18,6 +18,8 @@ pub(super) struct Collected {
     history: Option<History>,
     /// The model's files are written.
     led: bool,
+    /// Ranks that have trained to the end.
+    trained: usize,
     /// The failure that says most, the first of those that say equally much.
     failure: Option<(usize, RankFailure)>,
     /// A rank without a row.
@@ -58,6 +60,7 @@ impl Collected {
         match row.ending {
             Ending::Trained { history, led } => {
                 self.led |= led;
+                self.trained += 1;
                 // A rank that joined late knows less of it.
                 if self.history.as_ref().is_none_or(|known| known.steps.len() < history.steps.len()) {
                     self.history = Some(*history);
@@ -99,7 +102,7 @@ impl Collected {
             (_, None, None) => {
                 self.members.sort_unstable_by_key(|member| member.member);
                 let history = self.history.filter(|_| self.led).ok_or(Error::NoLeader { model })?;
-                Ok(Outcome { history, members: self.members })
+                Ok(Outcome { history, members: self.members, ranks_at_end: self.trained })
             }
         }
     }

@@ -275,14 +275,25 @@ async fn train_on(
         claim: &claim,
     };
     let outcome = until_done(&run, context).await?;
-    check_converged(&job.model, &outcome.history)?;
+    // What is solved has no steps that could lead away: a poor score is what it says.
+    if !job.estimator.explains() {
+        check_converged(&job.model, &outcome.history)?;
+    }
+    if outcome.ranks_at_end < job.settings.ranks {
+        log::warn!(
+            "model {}: {} of {} ranks trained to the end; the others were lost, and there was no room for them",
+            job.model,
+            outcome.ranks_at_end,
+            job.settings.ranks
+        );
+    }
     if let Some(groups) = groups {
         let trained = (&train.schema(), &statistics, validation.is_some());
         finish_targets(&job, folder.writing(), trained, &groups, notes, context)?;
     }
     folder.finish(&statistics, &outcome)?;
     forget_checkpoints(&checkpoints);
-    history::batch(&job, &statistics, &outcome.history)
+    history::batch(&job, &statistics, &outcome)
 }
 
 /// How many times the initial loss the last one may be: a model that is worse than none was not trained.

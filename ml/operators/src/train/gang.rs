@@ -48,6 +48,8 @@ pub(super) struct Outcome {
     pub history: History,
     /// The ranks, by number.
     pub members: Vec<RankRecord>,
+    /// How many of them trained to the end.
+    pub ranks_at_end: usize,
 }
 
 impl GangRun<'_> {

@@ -1,5 +1,6 @@
 //! What `TRAIN MODEL` yields: one row for each epoch.
 
+use super::gang::Outcome;
 use crate::train::{Statistics, TrainJob};
 use arrow::{
     array::{ArrayRef, Float64Array, StringArray, UInt64Array},
@@ -11,7 +12,6 @@ use datafusion::{
     error::Result,
 };
 use std::sync::Arc;
-use voxelflow_stage::History;
 
 /// Columns of the history.
 pub(super) fn arrow_schema() -> SchemaRef {
@@ -28,6 +28,7 @@ pub(super) fn arrow_schema() -> SchemaRef {
         count("rows"),
         count("validation_rows"),
         count("ranks"),
+        count("ranks_at_end"),
         count("parameters"),
         Field::new("folder", DataType::Utf8, false),
     ]))
@@ -38,7 +39,8 @@ pub(super) fn schema() -> Result<DFSchemaRef> {
 }
 
 /// The rows of a training that is done.
-pub(super) fn batch(job: &TrainJob, statistics: &Statistics, history: &History) -> Result<RecordBatch> {
+pub(super) fn batch(job: &TrainJob, statistics: &Statistics, outcome: &Outcome) -> Result<RecordBatch> {
+    let history = &outcome.history;
     let epochs = &history.epochs;
     let n = epochs.len();
     let count = |value: usize| Arc::new(UInt64Array::from_value(value as u64, n)) as ArrayRef;
@@ -55,6 +57,7 @@ pub(super) fn batch(job: &TrainJob, statistics: &Statistics, history: &History) 
         count(statistics.rows),
         count(statistics.validation_rows),
         count(job.settings.ranks),
+        count(outcome.ranks_at_end),
         count(job.parameters),
         text(&job.folder.display().to_string()),
     ];

@@ -3,12 +3,18 @@
 use crate::{
     Error, Result, SeriesColumn,
     features::{self, FeatureTable},
+    series_column::UNKNOWN,
     train::GangMember,
+};
+use datafusion::{
+    common::tree_node::TreeNodeRecursion, error::Result as PlanResult, logical_expr::LogicalPlan,
 };
 use serde::{Deserialize, Serialize};
 use std::{fmt, ops::Range, path::PathBuf};
 use voxelflow_dataset::TrainRequest;
-use voxelflow_stage::{Estimator, Lineage, Options, StageKind, TrainSettings, parse_options};
+use voxelflow_stage::{
+    Estimator, Lineage, Options, RunVolumes, Segments, StageKind, TrainSettings, parse_options,
+};
 use voxelflow_sync::Topology;
 
 /// What becomes of a subject with rows to train on and rows to validate on.
@@ -205,6 +211,39 @@ fn check_features(estimator: &dyn Estimator, request: &TrainRequest) -> Result<(
     }
 }
 
+/// A design has as many samples as the series that it explains, where both are told by their tables and no volumes were
+/// dropped from the series.
+fn check_samples(features: &LogicalPlan, rows: &LogicalPlan, series: &SeriesColumn) -> Result<()> {
+    let rows = rows.schema().as_arrow();
+    let points = match Segments::of(rows)? {
+        Some(segments) => Some(segments.time_points),
+        None => Some(series.time_points).filter(|points| series.lengths.is_none() && *points != UNKNOWN),
+    };
+    let points = if RunVolumes::of(rows)?.is_some() { None } else { points };
+    match (FeatureTable::find(features.schema().as_arrow())?.time_points(), points) {
+        (Some(found), Some(points)) if found != points => Err(features::refused(format!(
+            "the design has {found} samples of a run, and the series have {points} points: give a row of features for every \
+             volume"
+        ))),
+        _ => Ok(()),
+    }
+}
+
+/// Whether two plans give the same rows: they are alike, and nothing in them is left to chance.
+fn same_rows(a: &LogicalPlan, b: &LogicalPlan) -> PlanResult<bool> {
+    if a != b {
+        return Ok(false);
+    }
+    let mut chance = false;
+    a.apply_with_subqueries(|node| {
+        node.apply_expressions(|expr| {
+            chance |= expr.is_volatile();
+            Ok(TreeNodeRecursion::Continue)
+        })
+    })?;
+    Ok(!chance)
+}
+
 /// Settings that a training may be gone on with changed: none of them is part of what a sample does to the model.
 const MAY_CHANGE: [&str; 10] = [
     "ranks",
@@ -265,6 +304,15 @@ impl TrainJob {
             }
         }
         check_features(&*estimator, request)?;
+        if let Some(features) = &request.features {
+            check_samples(features, &request.train, &column)?;
+        }
+        if let Some(validation) = &request.validation
+            && subject_overlap != SubjectOverlap::Allow
+            && same_rows(&request.train, validation).unwrap_or(false)
+        {
+            return Err(Error::SameRows);
+        }
         estimator.check(column.time_points, &settings)?;
         let parameters = estimator.parameters(column.time_points);
         Ok(Self {

@@ -128,7 +128,10 @@ impl ModelFolder {
         }
         write_json(&folder.join(Statistics::FILE), &json!(statistics))?;
         write_json(&folder.join("history.json"), &json!(outcome.history))?;
-        write_json(&folder.join("gang.json"), &json!({ "members": outcome.members }))?;
+        write_json(
+            &folder.join("gang.json"),
+            &json!({ "members": outcome.members, "ranks_at_end": outcome.ranks_at_end }),
+        )?;
         self.publish()
     }
 

@@ -481,6 +481,10 @@ async fn names_and_clauses_are_refused_before_anything_runs() {
     }
     let error = plan(request(&bench, [BOLD, "SELECT run, a FROM stimuli"], json!({}), 1).await);
     assert!(error.to_string().contains("the column `tr`"), "{error}");
+    let short = "SELECT '0' AS run, 'x' AS regressor,
+                        arrow_cast(make_array(1.0, 2.0), 'FixedSizeList(2, Float32)') AS series";
+    let error = plan(request(&bench, [BOLD, short], json!({}), 1).await);
+    assert!(error.to_string().contains("2 samples of a run, and the series have 24 points"), "{error}");
     let table = bench.catalog.model_table(&request(&bench, tables, json!({}), 1).await).unwrap();
     let names: Vec<&str> = table.fields().iter().map(|f| f.name().as_str()).collect();
     assert_eq!(

@@ -101,6 +101,10 @@ async fn calls_that_cannot_work_are_explained() {
     let cases = [
         (format!("encode('{model}', {short})"), "the model was trained on 6"),
         (format!("encode('{model}', voxel)"), "`voxel` is UInt32"),
+        (format!("encode('{model}', make_array('a', 'b'))"), "its second argument is a column of series"),
+        (format!("encode('{model}', make_array(series))"), "its second argument is a column of series"),
+        // How long lists are that may be of any length, only the rows tell.
+        (format!("encode('{model}', make_array(1.0, CAST(voxel AS DOUBLE)))"), "another length than 6"),
         ("encode('/nowhere', series)".to_owned(), "TRAIN MODEL"),
         ("encode(subject, series)".to_owned(), "its first argument is a model"),
         (format!("pearson_r(series, {short})"), "the other series 6"),

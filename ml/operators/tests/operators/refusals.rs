@@ -116,6 +116,22 @@ async fn a_subject_on_both_sides_is_refused_where_it_would_deceive() {
     }
 }
 
+/// The text of the statement decides it, so nothing is read.
+#[tokio::test]
+async fn rows_that_are_trained_on_are_not_validated_on() {
+    let bench = Bench::new();
+    bench.table("bold", vec![vec![series(Some("a"), 0..6)]]);
+    let plan = async |query: &str, settings: serde_json::Value| {
+        bench.catalog.plan_train(bench.request(query, Some(query), settings).await)
+    };
+    let error = refused(plan("SELECT * FROM bold", json!({})).await);
+    assert_eq!(error.option.as_deref(), Some("subject_overlap"));
+    assert!(error.to_string().contains("are the rows to train on; split them"), "{error}");
+    plan("SELECT * FROM bold", json!({"subject_overlap": "allow"})).await.unwrap();
+    // Other rows whenever they are asked for.
+    plan("SELECT * FROM bold WHERE random() < 0.5", json!({})).await.unwrap();
+}
+
 #[tokio::test]
 async fn a_place_that_cannot_be_written_is_found_first() {
     let bench = Bench::new();
