@@ -25,7 +25,6 @@ clean: scrub fd_threshold std_dvars_threshold non_steady_state | volumes_are_dro
 clean: detrend standardize filter high_pass low_pass | ml/signal/tests/cleaning.rs every_combination_of_settings_gives_nilearns_numbers
 clean: t_r | a_repetition_time_that_is_given_counts
 clean: not_finite | ml/operators/tests/operators/clean.rs series_that_are_not_finite_are_dropped_or_zeroed_and_counted
-clean: demean | options_that_could_only_be_ignored_are_refused
 design: hrf_model drift_model high_pass drift_order fir_delays min_onset oversampling start_time t_r | designs_are_as_their_options_say
 design: slice_time_ref | integration-tests/tests/design.rs a_start_time_in_the_sidecar_moves_the_peak
 design: missing_duration | ml/operators/tests/operators/design.rs what_was_merged_or_left_out_is_in_the_ledger_with_its_place
@@ -1402,7 +1401,7 @@ fn options_that_could_only_be_ignored_are_refused() {
     let file = grayordinates.join("sub-1/func/sub-1_task-x_space-fsLR_den-91k_bold.dtseries.nii");
     fs::copy(root().join(CIFTI), file).unwrap();
     for (text, option) in [
-        // Regressors are standardised before they are removed, and so have no mean in any case.
+        // Regressors are standardised before they are removed: there is no such option.
         (format!("{bold}SELECT * FROM clean(bold, confounds => 'trans_x', demean => false);"), "demean"),
         // Of participants their table says who they are.
         (table("PARTICIPANTS"), "subject"),

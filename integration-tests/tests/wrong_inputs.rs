@@ -226,3 +226,25 @@ fn a_card_that_is_not_there_is_found_by_check() {
     let elsewhere = ["check", file.path().to_str().unwrap(), "--cluster", "df://head:50050"];
     voxelflow(elsewhere).expect_code(0);
 }
+
+/// What a model takes follows from its statement: what is asked of it later is decided before it is trained.
+#[test]
+fn calls_of_a_model_that_is_not_trained_yet_are_checked() {
+    let folder = tempfile::tempdir().unwrap();
+    let short = folder.path().join("short.nii");
+    image(&short, 12, AFFINE, |_, _| {});
+    let start = table(&bold(), "none")
+        + &table(&short, "none").replace("TABLE bold", "TABLE short")
+        + "TRAIN MODEL dca USING dist_dca (hidden => 2) ON bold;\n";
+    for (call, from, said) in [
+        ("encode(dca, series)", "short", "`series` has 12 values, the model was trained on 20"),
+        ("encode(dca, voxel)", "bold", "`voxel` is UInt32"),
+        ("encode(dca, ['a', 'b'])", "bold", "its second argument is a column of series"),
+        ("encode(dca, [series])", "bold", "its second argument is a column of series"),
+        ("decode(dca, series)", "bold", "`series` has 20 values"),
+        ("bin_count(dca, series)", "bold", "is of stage `dist_dca`, which has only encode"),
+        ("encode(dca, series, 3)", "bold", "as in encode(model, series), not 2"),
+    ] {
+        refused_by_check(&format!("{start}SELECT {call} FROM {from};"), "2:8", &[said]);
+    }
+}

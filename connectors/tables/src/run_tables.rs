@@ -10,6 +10,7 @@ use datafusion::catalog::TableProvider;
 use std::path::Path;
 use std::sync::Arc;
 use voxelflow_dataset::{Finding, Ledger, LedgerEntry, Level};
+use voxelflow_formats::XformPolicy;
 use voxelflow_formats::bids::{
     BidsDataset, BidsRun, ConfoundFiles, Effect, EventFiles as BidsEvents, Part, Problem, Root, Selection,
     select_hcp_runs, select_runs,
@@ -105,6 +106,9 @@ fn series_table(
              their files, STORED AS GIFTI"
                 .into(),
         );
+    }
+    if options.volumes.xform != XformPolicy::default() {
+        return refuse("xform chooses a transform of volumes; leave it out".into());
     }
     let (runs, mut left_out) = usable(location, found, options.incomplete, false)?;
     let (runs, series) = looked_at(runs, &mut left_out, options.incomplete, |run| {

@@ -63,7 +63,7 @@ pub(crate) fn batches(kind: TextTables, files: &[TextFile]) -> Result<(SchemaRef
 }
 
 /// Names of the columns of a file, in its order.
-fn names(file: &TextFile) -> Vec<&str> {
+pub(crate) fn names(file: &TextFile) -> Vec<&str> {
     match &file.content {
         Content::Table(table) => table.names().iter().map(String::as_str).collect(),
         Content::Numbers(columns) => columns.iter().map(|(name, _)| *name).collect(),

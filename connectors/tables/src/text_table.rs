@@ -6,7 +6,7 @@
 use crate::image_files::find_files;
 use crate::nifti_options::text;
 use crate::table_factory::create;
-use crate::text_columns::batches;
+use crate::text_columns::{batches, names};
 use crate::text_file::TextFile;
 use crate::{Error, Result, RunKeys, Stores, TextTables};
 use async_trait::async_trait;
@@ -48,6 +48,7 @@ impl TextTables {
     ) -> Result<Arc<dyn TableProvider>> {
         let options: TextOptions = parse_options(&format!("a table STORED AS {self}"), options)?;
         let TextOptions { subject, session, task, run } = options;
+        let (has_subject, has_session) = (subject.is_some(), session.is_some());
         let said = RunKeys { subject, session, task, run, space: None };
         let mut files = Vec::new();
         for location in locations {
@@ -58,6 +59,16 @@ impl TextTables {
         if files.is_empty() {
             let reason = "no location was given: write LOCATION 'a file, a folder or a glob'".into();
             return Err(Error::Location { location: String::new(), reason });
+        }
+        // A table of participants says itself who each row is of.
+        for (option, given, column) in
+            [("subject", has_subject, "participant_id"), ("session", has_session, "session_id")]
+        {
+            if given && files.iter().any(|file| names(file).contains(&column)) {
+                let reason =
+                    format!("the option {option} says nothing beside the column {column}; leave it out");
+                return Err(Error::Location { location: locations.join(", "), reason });
+            }
         }
         let (schema, batches) = batches(self, &files)?;
         Ok(Arc::new(MemTable::try_new(schema, vec![batches])?))

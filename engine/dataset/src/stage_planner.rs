@@ -1,7 +1,7 @@
 //! The seam through which ML stages plug into plans. The engine knows their names, options and plans;
 //! what they compute is known on the other side only.
 
-use arrow::datatypes::{DataType, SchemaRef};
+use arrow::datatypes::{DataType, FieldRef, SchemaRef};
 use datafusion::{
     logical_expr::{LogicalPlan, ScalarUDF},
     prelude::SessionConfig,
@@ -109,14 +109,17 @@ pub trait StagePlanner: fmt::Debug + Send + Sync {
     /// The type that `function` of the requested model would yield for these arguments (those after the
     /// model), before the model is trained: lets a file be checked as a whole without running it. `None`: not
     /// known; a list of 32-bit numbers is then assumed.
+    ///
+    /// # Errors
+    /// A function that models of the stage lack, arguments that it cannot be given.
     fn declared_output(
         &self,
         request: &TrainRequest,
         function: &str,
-        arguments: &[DataType],
-    ) -> Option<DataType> {
+        arguments: &[FieldRef],
+    ) -> Result<Option<DataType>, StageError> {
         let _ = (request, function, arguments);
-        None
+        Ok(None)
     }
     /// Columns of the table of the requested model, for a model that knows something of each of its targets: statements
     /// after it read it by the model's name, from the file [`MODEL_TABLE`] of its folder. `None`: it has none.

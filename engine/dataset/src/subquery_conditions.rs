@@ -125,8 +125,7 @@ fn condition(expr: Expr, input: &Arc<LogicalPlan>, alone: bool) -> Result<Expr> 
         // Each row outside has a list of its own: one that has it, or that may have it, is looked for.
         Expr::InSubquery(asked) if asked.negated && !is_apart(&asked) => {
             let (x, y) = sides(&asked, input)?;
-            let rows = LogicalPlanBuilder::from(Arc::clone(&asked.subquery.subquery));
-            let rows = rows.filter(y.eq(x).is_not_false())?.build()?;
+            let rows = list(&asked.subquery)?.filter(y.eq(x).is_not_false())?.build()?;
             Ok(Expr::Exists(Exists { subquery: over(rows, &asked.subquery), negated: true }))
         }
         other => value(other, input, false),
@@ -179,7 +178,13 @@ fn sides(asked: &InSubquery, input: &LogicalPlan) -> Result<(Expr, Expr)> {
         }
         other => Ok(Transformed::no(other)),
     })?;
-    Ok((outer.data, Expr::Column(asked.subquery.subquery.schema().columns().swap_remove(0))))
+    let mut columns = list(&asked.subquery)?.schema().columns();
+    Ok((outer.data, Expr::Column(columns.swap_remove(0))))
+}
+
+/// The rows of a subquery under a name of their own: what it reads may have the name of what is outside.
+fn list(of: &Subquery) -> Result<LogicalPlanBuilder> {
+    LogicalPlanBuilder::from(Arc::clone(&of.subquery)).alias("__list")
 }
 
 /// `rows`, made of the subquery `of`.
@@ -190,7 +195,7 @@ fn over(rows: LogicalPlan, of: &Subquery) -> Subquery {
 
 /// How many rows of a subquery meet `condition`.
 fn rows_of(of: &Subquery, condition: Option<Expr>) -> Result<Expr> {
-    let mut rows = LogicalPlanBuilder::from(Arc::clone(&of.subquery));
+    let mut rows = list(of)?;
     if let Some(condition) = condition {
         rows = rows.filter(condition)?;
     }

@@ -54,6 +54,11 @@ impl Target {
         };
         let target = absolute(&path).map_err(|e| unfit(&e))?;
         target.file_name().ok_or_else(|| unfit(&"not a folder's name"))?;
+        if target.is_file() {
+            return Err(unfit(
+                &"a file is there, and rows are written as a folder; give another name, or remove it",
+            ));
+        }
         let unique = format!("{}-{}", process::id(), engine.next_number());
         let open = move || Staging::open(&target, overwrite, key.as_deref(), &unique);
         let staging = spawn_blocking(open).await.map_err(|e| unfit(&e))?.map_err(|e| unfit(&e))?;

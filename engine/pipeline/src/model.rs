@@ -11,10 +11,13 @@ use crate::{
     relation::{RelationNames, rewrite_operator, single_name},
     source::Source,
 };
-use arrow::datatypes::{DataType, Field};
+use arrow::datatypes::{DataType, Field, FieldRef};
 use datafusion::{
-    common::{Result as DataFusionResult, exec_err},
-    logical_expr::{ColumnarValue, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility},
+    common::{Result as DataFusionResult, exec_err, plan_err},
+    error::DataFusionError,
+    logical_expr::{
+        ColumnarValue, ReturnFieldArgs, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility,
+    },
     sql::{
         parser::{CopyToSource, Statement as SqlStatement},
         sqlparser::ast::{
@@ -250,9 +253,15 @@ impl ScalarUDFImpl for DeclaredFunction {
         &self.signature
     }
 
-    fn return_type(&self, arguments: &[DataType]) -> DataFusionResult<DataType> {
-        let known = self.stages.declared_output(&self.request, &self.function, arguments);
-        Ok(known.unwrap_or_else(|| DataType::List(Arc::new(Field::new_list_field(DataType::Float32, true)))))
+    fn return_type(&self, _arguments: &[DataType]) -> DataFusionResult<DataType> {
+        plan_err!("the type of {} depends on its model: it is known from the arguments only", self.function)
+    }
+
+    fn return_field_from_args(&self, args: ReturnFieldArgs) -> DataFusionResult<FieldRef> {
+        let known = self.stages.declared_output(&self.request, &self.function, args.arg_fields);
+        let known = known.map_err(|e| DataFusionError::External(Box::new(e)))?;
+        let output = known.unwrap_or_else(|| DataType::new_list(DataType::Float32, true));
+        Ok(Arc::new(Field::new(&self.name, output, true)))
     }
 
     fn invoke_with_args(&self, _args: ScalarFunctionArgs) -> DataFusionResult<ColumnarValue> {

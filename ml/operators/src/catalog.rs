@@ -1,14 +1,16 @@
 //! The stages that a session has, seen from the language: names to plans and functions.
 
 use crate::{
-    CLEAN, CONCATENATE, DESIGN, Error, PREDICT, SPLIT, SessionStores, TrainJob, TrainNode,
-    functions::{FoundModel, ModelCache, ModelFunctionUdf, ModelSource, series_functions},
+    CLEAN, CONCATENATE, DESIGN, Error, PREDICT, SPLIT, SeriesColumn, SessionStores, TrainJob, TrainNode,
+    functions::{
+        FoundModel, ModelCache, ModelFunctionUdf, ModelSource, check_series, has_only, series_functions,
+    },
     lineage, plan_clean, plan_concatenate, plan_design, plan_split,
     predict::{no_predictions, plan_declared_predict, plan_predict},
-    series_column::{series_length, series_type},
+    series_column::series_type,
     train::target_schema,
 };
-use arrow::datatypes::{DataType, SchemaRef};
+use arrow::datatypes::{DataType, FieldRef, SchemaRef};
 use datafusion::{
     execution::object_store::ObjectStoreRegistry,
     logical_expr::{Extension, LogicalPlan, ScalarUDF},
@@ -141,12 +143,28 @@ impl StagePlanner for StageCatalog {
         &self,
         request: &TrainRequest,
         function: &str,
-        arguments: &[DataType],
-    ) -> Option<DataType> {
-        let time_points = series_length(arguments.first()?)?;
-        let estimator = self.kind(&request.stage).ok()?.estimator(&request.options).ok()?;
-        let functions = estimator.functions(time_points);
-        functions.iter().find(|f| f.name == function).map(|f| series_type(f.output_length))
+        arguments: &[FieldRef],
+    ) -> Result<Option<DataType>, StageError> {
+        let wrong = |reason: String| Error::Call { function: function.to_owned(), reason };
+        let [series] = arguments else {
+            let count = arguments.len();
+            let reason = format!(
+                "it has a model and one column of series, as in {function}(model, series), not {count}"
+            );
+            return Err(wrong(reason).into());
+        };
+        let kind = self.kind(&request.stage)?;
+        if !kind.functions().contains(&function) {
+            let (model, stage) = (&request.model, &request.stage);
+            let names = has_only(kind.functions().iter().copied());
+            return Err(wrong(format!("the model `{model}` is of stage `{stage}`, which has {names}")).into());
+        }
+        let estimator = kind.estimator(&request.options).map_err(Error::from)?;
+        let trained = SeriesColumn::find_of_runs(kind.name(), request.train.schema().as_arrow())?;
+        let functions = estimator.functions(trained.time_points);
+        let Some(found) = functions.iter().find(|f| f.name == function) else { return Ok(None) };
+        check_series(found, series)?;
+        Ok(Some(series_type(found.output_length)))
     }
 
     fn model_table(&self, request: &TrainRequest) -> Option<SchemaRef> {

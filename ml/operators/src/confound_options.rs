@@ -35,8 +35,6 @@ pub struct ConfoundOptions {
     pub fd_threshold: Option<f64>,
     /// Standardised DVARS over which `scrub` drops a volume.
     pub std_dvars_threshold: Option<f64>,
-    /// Whether the mean over the kept volumes is subtracted from the confounds.
-    pub demean: Option<bool>,
     /// What becomes of the first volume's missing values.
     pub first_volume: Option<FirstVolume>,
     /// What becomes of volumes before the steady state: they are dropped, unless this says `'keep'`.
@@ -98,6 +96,24 @@ impl ConfoundOptions {
                 ConfoundSettings { strategy, ..ConfoundSettings::of_columns(columns) }
             }
         };
+        for (option, given, component) in [
+            ("motion", self.motion.is_some(), Component::Motion),
+            ("wm_csf", self.wm_csf.is_some(), Component::WmCsf),
+            ("global_signal", self.global_signal.is_some(), Component::GlobalSignal),
+            ("compcor", self.compcor.is_some(), Component::Compcor),
+            ("n_compcor", self.n_compcor.is_some(), Component::Compcor),
+            ("ica_aroma", self.ica_aroma.is_some(), Component::IcaAroma),
+            ("scrub", self.scrub.is_some(), Component::Scrub),
+            ("fd_threshold", self.fd_threshold.is_some(), Component::Scrub),
+            ("std_dvars_threshold", self.std_dvars_threshold.is_some(), Component::Scrub),
+        ] {
+            if given && !settings.strategy.contains(&component) {
+                return wrong(
+                    option,
+                    "it says how confounds are used that confounds does not name; leave it out",
+                );
+            }
+        }
         self.refine(&mut settings);
         Ok(Some(settings))
     }
@@ -117,7 +133,6 @@ impl ConfoundOptions {
         set(self.scrub, &mut settings.scrub);
         set(self.fd_threshold, &mut settings.fd_threshold);
         set(self.std_dvars_threshold, &mut settings.std_dvars_threshold);
-        set(self.demean, &mut settings.demean);
         set(self.first_volume, &mut settings.first_volume);
         set(self.non_steady_state, &mut settings.non_steady_state);
     }

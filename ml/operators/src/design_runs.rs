@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, HashMap};
 use voxelflow_dataset::{Finding, Ledger, LedgerEntry, Level, RunKey};
 use voxelflow_signal::SampleMask;
-use voxelflow_signal::design::{Design, DesignSettings, Event, FrameTimes};
+use voxelflow_signal::design::{Design, DesignSettings, DriftModel, Event, FrameTimes, HrfModel};
 use voxelflow_stage::{EventFiles, KeptVolumes, RunEvent, RunFiles, RunLengths, RunVolumes};
 
 /// Whether the `StartTime` of a run's sidecar is used.
@@ -95,6 +95,35 @@ pub(crate) struct RunDesign {
     pub ledger: Ledger,
 }
 
+/// An option that says nothing beside the others, and what it is for.
+fn idle(settings: &DesignSettings) -> Option<(&'static str, &'static str)> {
+    let usual = DesignSettings::default();
+    let fir = settings.hrf_model == HrfModel::Fir;
+    [
+        (
+            "drift_order",
+            settings.drift_order != usual.drift_order,
+            settings.drift_model == DriftModel::Polynomial,
+            "drift_model => 'polynomial'",
+        ),
+        (
+            "high_pass",
+            settings.high_pass != usual.high_pass,
+            settings.drift_model == DriftModel::Cosine,
+            "drift_model => 'cosine'",
+        ),
+        ("fir_delays", settings.fir_delays != usual.fir_delays, fir, "hrf_model => 'fir'"),
+        (
+            "oversampling",
+            settings.oversampling != usual.oversampling,
+            !fir,
+            "other responses than hrf_model => 'fir'",
+        ),
+    ]
+    .into_iter()
+    .find_map(|(option, is_given, is_used, of)| (is_given && !is_used).then_some((option, of)))
+}
+
 impl RunDesigns {
     /// # Errors
     /// A table that knows no runs or no repetition time, settings that no run could be made a design with.
@@ -114,6 +143,9 @@ impl RunDesigns {
         {
             let reason = format!("{share} must be from 0 to 1: a share of t_r, half of it for 0.5");
             return Err(setting("slice_time_ref", reason).into());
+        }
+        if let Some((option, of)) = idle(&options.settings) {
+            return Err(setting(option, format!("it is for {of}; leave it out")).into());
         }
         if runs.is_empty() {
             let reason = "the table does not know its runs: take one STORED AS BIDS or HCP, or one with \

@@ -6,5 +6,5 @@ mod series;
 
 pub use model_cache::ModelSource;
 pub(crate) use model_cache::{FoundModel, ModelCache};
-pub(crate) use model_function::ModelFunctionUdf;
+pub(crate) use model_function::{ModelFunctionUdf, check_series, has_only};
 pub use series::series_functions;

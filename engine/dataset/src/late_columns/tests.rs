@@ -194,7 +194,11 @@ async fn plans_give_the_rows_that_they_gave() {
             false,
         ),
         ("SELECT k, series[3] AS third, series AS x, series AS y FROM a ORDER BY name, k", true, false),
-        ("SELECT name, count(*), sum(series[1]) FROM (SELECT * FROM a ORDER BY k) GROUP BY name", false, false),
+        (
+            "SELECT name, count(*), sum(series[1]) FROM (SELECT * FROM a ORDER BY k) GROUP BY name",
+            false,
+            false,
+        ),
         (
             "SELECT * FROM (SELECT * FROM a ORDER BY name, k) x JOIN b ON x.k = b.k JOIN a AS c ON c.k = b.k",
             true,

@@ -145,6 +145,12 @@ impl GangOptions {
         if settings.sync.topology == Topology::Ring && self.min_ranks.is_some_and(|n| n < settings.ranks) {
             return Err(refused("min_ranks", "a ring needs all its ranks; leave it out".into()));
         }
+        if settings.sync.topology == Topology::Ring
+            && self.max_rank_restarts != Self::default().max_rank_restarts
+        {
+            let reason = "a ring that loses a rank fails, and none is started anew; leave it out";
+            return Err(refused("max_rank_restarts", reason.into()));
+        }
         if !(seconds > 0.0 && seconds.is_finite()) {
             return Err(refused("gang_deadline_seconds", format!("must be above 0, got {seconds}")));
         }

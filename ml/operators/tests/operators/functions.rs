@@ -4,10 +4,11 @@ use crate::tables::{Bench, T, ours, series, with_values};
 use arrow::{
     array::{Array, AsArray, RecordBatch},
     buffer::NullBuffer,
-    datatypes::{DataType, Float32Type},
+    datatypes::{DataType, Field, FieldRef, Float32Type},
 };
 use datafusion::error::DataFusionError;
 use serde_json::json;
+use std::sync::Arc;
 use voxelflow_dataset::StagePlanner;
 
 async fn query(bench: &Bench, sql: &str) -> Result<RecordBatch, DataFusionError> {
@@ -44,8 +45,25 @@ async fn a_model_encodes_and_reconstructs() {
     assert!(r.values().iter().all(|r| *r > 0.9), "{r:?}");
 
     let request = bench.request("SELECT * FROM bold", None, json!({})).await;
-    let declared = bench.catalog.declared_output(&request, "encode", &[length_type(T)]);
-    assert_eq!(declared.as_ref(), Some(rows.column_by_name("hidden").unwrap().data_type()));
+    let declared = |function: &str, types: &[DataType]| {
+        let fields = types.iter().map(|kind| Arc::new(Field::new("a", kind.clone(), true)));
+        let fields: Vec<FieldRef> = fields.collect();
+        bench.catalog.declared_output(&request, function, &fields)
+    };
+    let output = declared("encode", &[length_type(T)]).unwrap();
+    assert_eq!(output.as_ref(), Some(rows.column_by_name("hidden").unwrap().data_type()));
+    let any_length = declared("encode", &[DataType::new_list(DataType::Float32, true)]).unwrap();
+    assert_eq!(any_length, output, "only the rows tell how long they are");
+    for (function, types, said) in [
+        ("encode", vec![length_type(T + 1)], "`a` has 7 values, the model was trained on 6"),
+        ("encode", vec![DataType::UInt32], "`a` is UInt32"),
+        ("encode", vec![DataType::new_list(DataType::Utf8, true)], "is a column of series"),
+        ("encode", vec![length_type(T); 2], "as in encode(model, series), not 2"),
+        ("bin_count", vec![length_type(T)], "the model `m` is of stage `line`, which has only"),
+    ] {
+        let error = declared(function, &types).unwrap_err().to_string();
+        assert!(error.starts_with(&format!("{function}: ")) && error.contains(said), "{error}");
+    }
 }
 
 fn length_type(length: usize) -> DataType {

@@ -122,10 +122,15 @@ impl StagePlanner for SmallStages {
         &self,
         request: &TrainRequest,
         function: &str,
-        arguments: &[DataType],
-    ) -> Option<DataType> {
+        arguments: &[Arc<Field>],
+    ) -> Result<Option<DataType>, StageError> {
         // The other stage leaves it open, as a stage may.
-        (request.stage == "dist_dca" && function == "encode").then(|| arguments.first().and_then(encoded))?
+        if request.stage != "dist_dca" || function != "encode" {
+            return Ok(None);
+        }
+        let series = arguments.first().and_then(|series| encoded(series.data_type()));
+        let text = "encode: its second argument is not a series; give it the column `series`";
+        series.map(Some).ok_or_else(|| StageError { option: None, source: text.into() })
     }
 
     fn series_functions(&self) -> Vec<Arc<ScalarUDF>> {
