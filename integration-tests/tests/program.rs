@@ -6,7 +6,6 @@ use std::{
     process::{Command, Output},
     sync::OnceLock,
 };
-use wait4::Wait4;
 
 /// The repository's root: example pipelines name their data relative to it.
 pub fn root() -> PathBuf {
@@ -90,19 +89,35 @@ pub fn voxelflow<S: AsRef<std::ffi::OsStr>>(arguments: impl IntoIterator<Item = 
 }
 
 /// Runs a process to its end and gives its peak resident memory in MiB, by the kernel's own account of it.
+///
+/// What a parent learns of a child's peak when it has ended counts the parent's own memory, which the child had before it became
+/// another program: so the account is looked at while it runs.
 pub fn with_peak_memory(mut command: Command) -> (Ended, u64) {
     // Output goes to files: a pipe that nobody empties would stop the process.
     let (stdout, stderr) = (tempfile::tempfile().unwrap(), tempfile::tempfile().unwrap());
     command.stdout(stdout.try_clone().unwrap()).stderr(stderr.try_clone().unwrap());
-    let used = command.spawn().unwrap().wait4().unwrap();
+    let mut child = command.spawn().unwrap();
+    let account = format!("/proc/{}/status", child.id());
+    let mut peak_kib = 0;
+    let status = loop {
+        let text = std::fs::read_to_string(&account).unwrap_or_default();
+        let peak = text
+            .lines()
+            .find_map(|line| line.strip_prefix("VmHWM:")?.split_whitespace().next()?.parse().ok());
+        peak_kib = peak_kib.max(peak.unwrap_or(0));
+        if let Some(status) = child.try_wait().unwrap() {
+            break status;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    };
     let text = |mut file: std::fs::File| {
         let mut text = String::new();
         file.rewind().unwrap();
         file.read_to_string(&mut text).unwrap();
         text
     };
-    let ended = Ended { code: used.status.code(), stdout: text(stdout), stderr: text(stderr) };
-    (ended, used.rusage.maxrss >> 20)
+    let ended = Ended { code: status.code(), stdout: text(stdout), stderr: text(stderr) };
+    (ended, peak_kib >> 10)
 }
 
 /// Runs a pipeline text into `out`.

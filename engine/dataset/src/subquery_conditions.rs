@@ -182,9 +182,11 @@ fn sides(asked: &InSubquery, input: &LogicalPlan) -> Result<(Expr, Expr)> {
     Ok((outer.data, Expr::Column(columns.swap_remove(0))))
 }
 
-/// The rows of a subquery under a name of their own: what it reads may have the name of what is outside.
+/// The rows of a subquery under a name of their own: what it reads may have the name of what is outside. One that asks the row
+/// outside has named it apart already, and is joined by columns that such a name would hide.
 fn list(of: &Subquery) -> Result<LogicalPlanBuilder> {
-    LogicalPlanBuilder::from(Arc::clone(&of.subquery)).alias("__list")
+    let rows = LogicalPlanBuilder::from(Arc::clone(&of.subquery));
+    if of.outer_ref_columns.is_empty() { rows.alias("__list") } else { Ok(rows) }
 }
 
 /// `rows`, made of the subquery `of`.

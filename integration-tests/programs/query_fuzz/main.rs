@@ -240,9 +240,20 @@ async fn run(session: &Session, query: &str) -> Answer {
     };
     match tokio::time::timeout(PATIENCE, tokio::spawn(work)).await {
         Err(_) => Err(format!("panicked: no answer within {PATIENCE:?}")),
-        Ok(Err(e)) => Err(format!("panicked: {e}")),
+        Ok(Err(e)) => Err(format!("panicked: {}", words(e))),
         Ok(Ok(Err(e))) => Err(e.to_string()),
         Ok(Ok(Ok(rows))) => Ok(rows),
+    }
+}
+
+/// What a panic said.
+fn words(error: tokio::task::JoinError) -> String {
+    match error.try_into_panic() {
+        Ok(panic) => match panic.downcast::<String>() {
+            Ok(said) => *said,
+            Err(panic) => panic.downcast_ref::<&str>().copied().unwrap_or("without a word").to_owned(),
+        },
+        Err(error) => error.to_string(),
     }
 }
 
