@@ -384,8 +384,10 @@ class Study:
 
     def design_settings(self):
         drifts = {"cosine": {"high_pass": 0.02}, "polynomial": {"drift_order": 2}, None: {}}
-        model, oversampling = self.chosen["drift_model"], self.chosen["oversampling"]
-        return self.response() | {"drift_model": model, "oversampling": oversampling} | drifts[model]
+        model, fine = self.chosen["drift_model"], {"oversampling": self.chosen["oversampling"]}
+        # A finite impulse response has no finer bins than volumes: there the option is refused.
+        fine = {} if self.chosen["hrf_model"] == "fir" else fine
+        return self.response() | {"drift_model": model} | fine | drifts[model]
 
     # The pipeline.
 
@@ -425,7 +427,8 @@ EXPORT MAPS FROM (SELECT voxel, i, j, k, arrow_cast(series, 'FixedSizeList({{kep
         strategy = dict(self.strategy)
         names, columns, marked, keep, preset = (strategy.pop(name, None) for name in
                                                 ("strategy", "columns", "marked", "keep", "preset"))
-        options = self.clean_settings() | strategy
+        # Columns by name are of no group whose expansion could be asked for.
+        options = self.clean_settings() | ({} if columns else strategy)
         if names:
             options["confounds"] = columns or ", ".join(names + (["motion_outlier*"] if marked else []))
         options |= {"denoise_strategy": preset} if preset else {}
