@@ -5,7 +5,7 @@
 //!
 //! Partitions of a join that tells wait for each other, so that all of them must run side by side.
 
-use crate::row_width::row_bytes;
+use crate::row_width::{WIDE, row_bytes};
 use datafusion::{
     common::tree_node::{TreeNode, TreeNodeRecursion},
     config::ConfigOptions,
@@ -14,9 +14,6 @@ use datafusion::{
     physical_plan::{ExecutionPlan, ExecutionPlanProperties, joins::HashJoinExec},
 };
 use std::sync::Arc;
-
-/// Rows of fewer bytes are read whole.
-const WIDE: usize = 256;
 
 /// DataFusion's rule that hands the conditions of joins, sorts and aggregates down while they run.
 #[derive(Debug)]

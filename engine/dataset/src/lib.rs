@@ -44,6 +44,7 @@ mod join_filters;
 mod keys;
 pub mod late_columns;
 mod ledger;
+mod lists;
 pub mod log_tail;
 mod nan;
 mod no_stages;

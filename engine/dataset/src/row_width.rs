@@ -10,6 +10,9 @@ const TEXT: usize = 32;
 /// Values that a list of no fixed length is taken to have.
 const LIST: usize = 512;
 
+/// Rows, or lists, of fewer bytes are cheaper to move than to be asked for later.
+pub(crate) const WIDE: usize = 256;
+
 /// Bytes of a batch, where the session's memory allows.
 const BATCH_BYTES: usize = 4 << 20;
 /// A batch is at most this part of the session's memory: many are on their way at once, and a merge holds one of every

@@ -96,22 +96,22 @@ impl ConfoundOptions {
                 ConfoundSettings { strategy, ..ConfoundSettings::of_columns(columns) }
             }
         };
-        for (option, given, component) in [
-            ("motion", self.motion.is_some(), Component::Motion),
-            ("wm_csf", self.wm_csf.is_some(), Component::WmCsf),
-            ("global_signal", self.global_signal.is_some(), Component::GlobalSignal),
-            ("compcor", self.compcor.is_some(), Component::Compcor),
-            ("n_compcor", self.n_compcor.is_some(), Component::Compcor),
-            ("ica_aroma", self.ica_aroma.is_some(), Component::IcaAroma),
-            ("scrub", self.scrub.is_some(), Component::Scrub),
-            ("fd_threshold", self.fd_threshold.is_some(), Component::Scrub),
-            ("std_dvars_threshold", self.std_dvars_threshold.is_some(), Component::Scrub),
+        for (option, given, group, component) in [
+            ("motion", self.motion.is_some(), "motion", Component::Motion),
+            ("wm_csf", self.wm_csf.is_some(), "wm_csf", Component::WmCsf),
+            ("global_signal", self.global_signal.is_some(), "global_signal", Component::GlobalSignal),
+            ("compcor", self.compcor.is_some(), "compcor", Component::Compcor),
+            ("n_compcor", self.n_compcor.is_some(), "compcor", Component::Compcor),
+            ("ica_aroma", self.ica_aroma.is_some(), "ica_aroma", Component::IcaAroma),
+            ("scrub", self.scrub.is_some(), "scrub", Component::Scrub),
+            ("fd_threshold", self.fd_threshold.is_some(), "scrub", Component::Scrub),
+            ("std_dvars_threshold", self.std_dvars_threshold.is_some(), "scrub", Component::Scrub),
         ] {
             if given && !settings.strategy.contains(&component) {
-                return wrong(
-                    option,
-                    "it says how confounds are used that confounds does not name; leave it out",
+                let reason = format!(
+                    "it is about {group}, which is not removed; leave it out, or name '{group}' in confounds"
                 );
+                return wrong(option, &reason);
             }
         }
         self.refine(&mut settings);

@@ -95,7 +95,7 @@ pub(crate) struct RunDesign {
     pub ledger: Ledger,
 }
 
-/// An option that says nothing beside the others, and what it is for.
+/// An option without effect beside the others, and what it has one with.
 fn idle(settings: &DesignSettings) -> Option<(&'static str, &'static str)> {
     let usual = DesignSettings::default();
     let fir = settings.hrf_model == HrfModel::Fir;
@@ -113,12 +113,7 @@ fn idle(settings: &DesignSettings) -> Option<(&'static str, &'static str)> {
             "drift_model => 'cosine'",
         ),
         ("fir_delays", settings.fir_delays != usual.fir_delays, fir, "hrf_model => 'fir'"),
-        (
-            "oversampling",
-            settings.oversampling != usual.oversampling,
-            !fir,
-            "other responses than hrf_model => 'fir'",
-        ),
+        ("oversampling", settings.oversampling != usual.oversampling, !fir, "a response that is not 'fir'"),
     ]
     .into_iter()
     .find_map(|(option, is_given, is_used, of)| (is_given && !is_used).then_some((option, of)))
@@ -145,7 +140,7 @@ impl RunDesigns {
             return Err(setting("slice_time_ref", reason).into());
         }
         if let Some((option, of)) = idle(&options.settings) {
-            return Err(setting(option, format!("it is for {of}; leave it out")).into());
+            return Err(setting(option, format!("it has an effect with {of} only; leave it out")).into());
         }
         if runs.is_empty() {
             let reason = "the table does not know its runs: take one STORED AS BIDS or HCP, or one with \

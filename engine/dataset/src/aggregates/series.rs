@@ -2,6 +2,7 @@
 //! the series have 32. Rows that are null are passed over, and so are elements; NaN stays. A variance of one row is NaN.
 
 use super::list;
+use crate::lists::{elements, elements_of};
 use arrow::{
     array::{
         Array, ArrayRef, ArrowPrimitiveType, AsArray, BooleanArray, FixedSizeListArray, Float32Array,
@@ -14,7 +15,7 @@ use datafusion::{
     common::{Result, ScalarValue, exec_err, internal_err},
     logical_expr::{Accumulator, EmitTo, GroupsAccumulator},
 };
-use std::{ops::Range, sync::Arc};
+use std::sync::Arc;
 
 /// What is computed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -244,10 +245,10 @@ impl SeriesGroups {
         T: ArrowPrimitiveType,
         T::Native: Into<f64>,
     {
-        let (values, kind) = (values_of(lists)?.as_primitive::<T>(), self.kind);
+        let (values, kind) = (elements(lists)?.as_primitive::<T>(), self.kind);
         for row in 0..lists.len() {
             let Some(group) = group_of(row).filter(|_| lists.is_valid(row)) else { continue };
-            let range = range_of(lists, row)?;
+            let range = elements_of(lists, row)?;
             let nulls = values.nulls().map(|nulls| nulls.slice(range.start, range.len()));
             let nulls = nulls.filter(|nulls| nulls.null_count() > 0);
             self.group(group, range.len()).add(kind, &values.values()[range], nulls.as_ref())?;
@@ -330,32 +331,6 @@ fn states(groups: &[Option<Group>]) -> Vec<ArrayRef> {
         Counts::Each(counts) => counts,
     };
     vec![part(counts), part(|group| &group.values), part(|group| &group.squares)]
-}
-
-/// The elements of all lists.
-fn values_of(lists: &dyn Array) -> Result<&ArrayRef> {
-    match lists.data_type() {
-        DataType::FixedSizeList(..) => Ok(lists.as_fixed_size_list().values()),
-        DataType::List(_) => Ok(lists.as_list::<i32>().values()),
-        other => internal_err!("{other} is no list"),
-    }
-}
-
-/// Which of them are of `row`.
-fn range_of(lists: &dyn Array, row: usize) -> Result<Range<usize>> {
-    let (from, length) = match lists.data_type() {
-        DataType::FixedSizeList(..) => {
-            let lists = lists.as_fixed_size_list();
-            (lists.value_offset(row), lists.value_length())
-        }
-        DataType::List(_) => {
-            let lists = lists.as_list::<i32>();
-            (lists.value_offsets()[row], lists.value_length(row))
-        }
-        other => return internal_err!("{other} is no list"),
-    };
-    let (from, length) = (from.unsigned_abs() as usize, length.unsigned_abs() as usize);
-    Ok(from..from + length)
 }
 
 impl GroupsAccumulator for SeriesGroups {

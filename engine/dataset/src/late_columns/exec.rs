@@ -1,6 +1,6 @@
 //! The two operators: lists go, lists come back.
 
-use super::shelf::{Shelf, take};
+use super::shelf::{Shelf, ShelfWriter, take};
 use crate::nodes::only_child;
 use arrow::{
     array::ArrayRef,
@@ -35,19 +35,25 @@ pub(super) fn shelf_of(field: &Field) -> Option<usize> {
     field.metadata().get(ASIDE)?.parse().ok()
 }
 
-/// Writes the lists of some columns to files, and gives their addresses.
+/// Puts lists aside, or takes them back.
 #[derive(Debug)]
-pub(super) struct PutAsideExec {
+pub(super) struct LateExec {
+    step: Step,
     input: Arc<dyn ExecutionPlan>,
-    columns: BTreeSet<usize>,
-    number: usize,
-    shelf: Arc<Shelf>,
     properties: Arc<PlanProperties>,
 }
 
-impl PutAsideExec {
+#[derive(Clone, Debug)]
+enum Step {
+    /// Writes the lists of some columns to files, and gives their addresses.
+    PutAside { columns: BTreeSet<usize>, number: usize, shelf: Arc<Shelf> },
+    /// Reads the lists that the addresses of the input stand for.
+    TakeBack { shelves: Arc<[Arc<Shelf>]> },
+}
+
+impl LateExec {
     /// The lists in `columns` of `input`, on shelf `number`.
-    pub fn new(
+    pub fn put_aside(
         input: Arc<dyn ExecutionPlan>,
         columns: BTreeSet<usize>,
         (number, shelf): (usize, Arc<Shelf>),
@@ -75,51 +81,37 @@ impl PutAsideExec {
             input.properties().emission_type,
             input.properties().boundedness,
         );
-        Self { input, columns, number, shelf, properties: Arc::new(properties) }
+        Self { step: Step::PutAside { columns, number, shelf }, input, properties: Arc::new(properties) }
     }
-}
 
-/// Reads the lists back that the addresses in its input stand for.
-#[derive(Debug)]
-pub(super) struct TakeBackExec {
-    input: Arc<dyn ExecutionPlan>,
-    shelves: Arc<[Arc<Shelf>]>,
-    properties: Arc<PlanProperties>,
-}
-
-impl TakeBackExec {
     /// `input` as the plan with `properties` was before some of its lists were put aside.
-    pub fn new(
+    pub fn take_back(
         input: Arc<dyn ExecutionPlan>,
         shelves: Arc<[Arc<Shelf>]>,
         properties: Arc<PlanProperties>,
     ) -> Self {
-        Self { input, shelves, properties }
+        Self { step: Step::TakeBack { shelves }, input, properties }
     }
 }
 
-impl DisplayAs for PutAsideExec {
+impl DisplayAs for LateExec {
     fn fmt_as(&self, _: DisplayFormatType, f: &mut fmt::Formatter) -> fmt::Result {
-        write!(f, "PutAsideExec: {}", names(&self.schema()))
+        let narrow = match self.step {
+            Step::PutAside { .. } => self.schema(),
+            Step::TakeBack { .. } => self.input.schema(),
+        };
+        let aside = narrow.fields().iter().filter(|field| shelf_of(field).is_some());
+        let names: Vec<&str> = aside.map(|field| field.name().as_str()).collect();
+        write!(f, "{}: {}", self.name(), names.join(", "))
     }
 }
 
-impl DisplayAs for TakeBackExec {
-    fn fmt_as(&self, _: DisplayFormatType, f: &mut fmt::Formatter) -> fmt::Result {
-        write!(f, "TakeBackExec: {}", names(&self.input.schema()))
-    }
-}
-
-/// The columns of addresses.
-fn names(schema: &Schema) -> String {
-    let names =
-        schema.fields().iter().filter(|field| shelf_of(field).is_some()).map(|field| field.name().as_str());
-    names.collect::<Vec<_>>().join(", ")
-}
-
-impl ExecutionPlan for PutAsideExec {
+impl ExecutionPlan for LateExec {
     fn name(&self) -> &str {
-        "PutAsideExec"
+        match self.step {
+            Step::PutAside { .. } => "PutAsideExec",
+            Step::TakeBack { .. } => "TakeBackExec",
+        }
     }
     fn properties(&self) -> &Arc<PlanProperties> {
         &self.properties
@@ -141,70 +133,14 @@ impl ExecutionPlan for PutAsideExec {
         children: Vec<Arc<dyn ExecutionPlan>>,
     ) -> Result<Arc<dyn ExecutionPlan>> {
         let input = only_child(children, self.name())?;
-        Ok(Arc::new(Self::new(input, self.columns.clone(), (self.number, Arc::clone(&self.shelf)))))
-    }
-    fn child_stats_requests(&self, _: Option<usize>) -> Vec<ChildStats> {
-        vec![ChildStats::Skip]
-    }
-    fn statistics_from_inputs(&self, _: &[Arc<Statistics>], _: &StatisticsArgs) -> Result<Arc<Statistics>> {
-        Ok(Arc::new(Statistics::new_unknown(&self.schema())))
-    }
-    fn cardinality_effect(&self) -> CardinalityEffect {
-        CardinalityEffect::Equal
-    }
-    fn execute(&self, partition: usize, context: Arc<TaskContext>) -> Result<SendableRecordBatchStream> {
-        let mut writer = self.shelf.writer(&context)?;
-        let (columns, schema) = (self.columns.clone(), self.schema());
-        // Rows that were few to a batch are many now, and no longer parts of large ones.
-        let mut narrow = BatchCoalescer::new(Arc::clone(&schema), NARROW_ROWS);
-        let input = self.input.execute(partition, context)?.map(Some).chain(stream::once(async { None }));
-        let rows = input.map(move |batch| {
-            match batch.transpose()? {
-                Some(batch) => {
-                    let column = |(at, column): (usize, &ArrayRef)| -> Result<ArrayRef> {
-                        Ok(if columns.contains(&at) {
-                            Arc::new(writer.put(column)?)
-                        } else {
-                            Arc::clone(column)
-                        })
-                    };
-                    let all = batch.columns().iter().enumerate().map(column).collect::<Result<_>>()?;
-                    narrow.push_batch(batch_of(&schema, all, batch.num_rows())?)?;
-                }
-                None => narrow.finish_buffered_batch()?,
+        Ok(Arc::new(match &self.step {
+            Step::PutAside { columns, number, shelf } => {
+                Self::put_aside(input, columns.clone(), (*number, Arc::clone(shelf)))
             }
-            let whole: Vec<_> = std::iter::from_fn(|| narrow.next_completed_batch()).map(Ok).collect();
-            Ok::<_, DataFusionError>(stream::iter(whole))
-        });
-        Ok(Box::pin(RecordBatchStreamAdapter::new(self.schema(), rows.try_flatten())))
-    }
-}
-
-impl ExecutionPlan for TakeBackExec {
-    fn name(&self) -> &str {
-        "TakeBackExec"
-    }
-    fn properties(&self) -> &Arc<PlanProperties> {
-        &self.properties
-    }
-    fn children(&self) -> Vec<&Arc<dyn ExecutionPlan>> {
-        vec![&self.input]
-    }
-    fn maintains_input_order(&self) -> Vec<bool> {
-        vec![true]
-    }
-    fn apply_expressions(
-        &self,
-        _: &mut dyn FnMut(&Arc<dyn PhysicalExpr>) -> Result<TreeNodeRecursion>,
-    ) -> Result<TreeNodeRecursion> {
-        Ok(TreeNodeRecursion::Continue)
-    }
-    fn with_new_children(
-        self: Arc<Self>,
-        children: Vec<Arc<dyn ExecutionPlan>>,
-    ) -> Result<Arc<dyn ExecutionPlan>> {
-        let input = only_child(children, self.name())?;
-        Ok(Arc::new(Self::new(input, Arc::clone(&self.shelves), Arc::clone(&self.properties))))
+            Step::TakeBack { shelves } => {
+                Self::take_back(input, Arc::clone(shelves), Arc::clone(&self.properties))
+            }
+        }))
     }
     fn child_stats_requests(&self, _: Option<usize>) -> Vec<ChildStats> {
         vec![ChildStats::Skip]
@@ -216,18 +152,62 @@ impl ExecutionPlan for TakeBackExec {
         CardinalityEffect::Equal
     }
     fn execute(&self, partition: usize, context: Arc<TaskContext>) -> Result<SendableRecordBatchStream> {
-        // Rows are many to a batch while they are narrow.
-        let most = context.session_config().batch_size().max(1);
-        let (shelves, schema) = (Arc::clone(&self.shelves), self.schema());
-        let parts = self.input.execute(partition, context)?.map_ok(move |batch| {
-            let starts = (0..batch.num_rows()).step_by(most);
-            let part =
-                move |from| Ok::<_, DataFusionError>(batch.slice(from, most.min(batch.num_rows() - from)));
-            stream::iter(starts.map(part))
-        });
-        let rows = parts.try_flatten().map(move |part| whole(&part?, &schema, &shelves));
-        Ok(Box::pin(RecordBatchStreamAdapter::new(self.schema(), rows)))
+        let rows = self.input.execute(partition, Arc::clone(&context))?;
+        match &self.step {
+            Step::PutAside { columns, shelf, .. } => {
+                put_aside(rows, columns.clone(), shelf.writer(&context)?, self.schema())
+            }
+            Step::TakeBack { shelves } => {
+                // Rows are many to a batch while they are narrow.
+                let most = context.session_config().batch_size().max(1);
+                take_back(rows, Arc::clone(shelves), most, self.schema())
+            }
+        }
     }
+}
+
+/// `rows` with the addresses of the lists in `columns`.
+fn put_aside(
+    rows: SendableRecordBatchStream,
+    columns: BTreeSet<usize>,
+    mut writer: ShelfWriter,
+    schema: SchemaRef,
+) -> Result<SendableRecordBatchStream> {
+    // Rows that were few to a batch are many now, and no longer parts of large ones.
+    let mut narrow = BatchCoalescer::new(Arc::clone(&schema), NARROW_ROWS);
+    let given = Arc::clone(&schema);
+    let rows = rows.map(Some).chain(stream::once(async { None })).map(move |batch| {
+        match batch.transpose()? {
+            Some(batch) => {
+                let column = |(at, column): (usize, &ArrayRef)| -> Result<ArrayRef> {
+                    Ok(if columns.contains(&at) { Arc::new(writer.put(column)?) } else { Arc::clone(column) })
+                };
+                let all = batch.columns().iter().enumerate().map(column).collect::<Result<_>>()?;
+                narrow.push_batch(batch_of(&schema, all, batch.num_rows())?)?;
+            }
+            None => narrow.finish_buffered_batch()?,
+        }
+        let whole: Vec<_> = std::iter::from_fn(|| narrow.next_completed_batch()).map(Ok).collect();
+        Ok::<_, DataFusionError>(stream::iter(whole))
+    });
+    Ok(Box::pin(RecordBatchStreamAdapter::new(given, rows.try_flatten())))
+}
+
+/// `rows` with their lists, at most `most` to a batch.
+fn take_back(
+    rows: SendableRecordBatchStream,
+    shelves: Arc<[Arc<Shelf>]>,
+    most: usize,
+    schema: SchemaRef,
+) -> Result<SendableRecordBatchStream> {
+    let given = Arc::clone(&schema);
+    let parts = rows.map_ok(move |batch| {
+        let starts = (0..batch.num_rows()).step_by(most);
+        let part = move |from| Ok::<_, DataFusionError>(batch.slice(from, most.min(batch.num_rows() - from)));
+        stream::iter(starts.map(part))
+    });
+    let rows = parts.try_flatten().map(move |part| whole(&part?, &schema, &shelves));
+    Ok(Box::pin(RecordBatchStreamAdapter::new(given, rows)))
 }
 
 /// The rows of `part` with their lists.

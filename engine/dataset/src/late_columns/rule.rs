@@ -4,11 +4,11 @@
 //! held; operators that only pass them on keep them narrow; whatever looks at them, or is not known here, gets them whole.
 
 use super::{
-    exec::{PutAsideExec, TakeBackExec, shelf_of},
+    exec::{LateExec, shelf_of},
     shelf::{Shelf, value_width},
 };
 use crate::{
-    row_width::{row_bytes, value_bytes},
+    row_width::{WIDE, row_bytes, value_bytes},
     runner::DriverNode,
 };
 use arrow::datatypes::Schema;
@@ -37,8 +37,6 @@ use datafusion::{
 };
 use std::{collections::BTreeSet, sync::Arc};
 
-/// Lists of fewer bytes are moved with their rows.
-const WIDE: usize = 256;
 /// What an operator may hold whole: this part of the memory that operators share.
 const PART_OF_POOL: usize = 16;
 
@@ -67,14 +65,16 @@ impl Rule {
         if is_left_alone(plan.as_ref()) {
             return Ok(Arc::clone(plan));
         }
-        let passes = Passes::of(plan.as_ref())?;
+        let sides = sides(plan.as_ref())?;
         let mut inputs = Vec::new();
         for (side, input) in plan.children().into_iter().enumerate() {
             let mut narrow = self.narrow(input)?;
-            match passes.as_ref().and_then(|passes| passes.sides.get(side)) {
+            match sides.get(side) {
                 Some(Side { looks_at, holds, compares }) => {
                     let fit = |(column, shelf): (usize, usize)| {
-                        !looks_at.contains(&column) && (!compares || self.shelves[shelf].is_of_equals())
+                        !looks_at.contains(&column)
+                            && (!compares
+                                || self.shelves.get(shelf).is_some_and(|shelf| shelf.is_of_equals()))
                     };
                     if !aside(&narrow.schema()).all(fit) {
                         narrow = self.whole(narrow, input);
@@ -102,7 +102,7 @@ impl Rule {
         if aside(&narrow.schema()).next().is_none() {
             return narrow;
         }
-        Arc::new(TakeBackExec::new(narrow, self.shelves.as_slice().into(), Arc::clone(like.properties())))
+        Arc::new(LateExec::take_back(narrow, self.shelves.as_slice().into(), Arc::clone(like.properties())))
     }
 
     /// `plan` with the lists in `columns` aside: below what only deals rows out, so that this is done to narrow ones.
@@ -121,7 +121,7 @@ impl Rule {
         }
         let shelf = Arc::new(if compares { Shelf::of_equals() } else { Shelf::default() });
         self.shelves.push(Arc::clone(&shelf));
-        Ok(Arc::new(PutAsideExec::new(plan, columns.clone(), (self.shelves.len() - 1, shelf))))
+        Ok(Arc::new(LateExec::put_aside(plan, columns.clone(), (self.shelves.len() - 1, shelf))))
     }
 
     fn may_be_large(&self, plan: &dyn ExecutionPlan) -> Result<bool> {
@@ -131,12 +131,7 @@ impl Rule {
     }
 }
 
-/// How an operator treats rows that it passes on.
-struct Passes {
-    /// By input.
-    sides: Vec<Side>,
-}
-
+/// How an operator treats the rows of an input that it passes on.
 struct Side {
     /// Columns that decide about something, and are not merely passed on.
     looks_at: BTreeSet<usize>,
@@ -146,48 +141,45 @@ struct Side {
     compares: bool,
 }
 
-impl Passes {
-    /// None of an operator that may look at anything.
-    fn of(plan: &dyn ExecutionPlan) -> Result<Option<Self>> {
-        let sort_holds = plan.downcast_ref::<SortExec>().is_some_and(|sort| sort.fetch().is_none());
-        let window = plan.is::<WindowAggExec>() || plan.is::<BoundedWindowAggExec>();
-        let sides = if let Some(join) = plan.downcast_ref::<HashJoinExec>() {
-            let mut sides = sides_of(join.filter());
-            for (left, right) in join.on() {
-                sides[0].looks_at.extend(columns_of(left));
-                sides[1].looks_at.extend(columns_of(right));
-            }
-            sides
-        } else if let Some(join) = plan.downcast_ref::<NestedLoopJoinExec>() {
-            sides_of(join.filter())
-        } else if plan.is::<CrossJoinExec>() {
-            sides_of(None)
-        } else if let Some(projection) = plan.downcast_ref::<ProjectionExec>() {
-            let computed = projection.expr().iter().filter(|projected| !projected.expr.is::<Column>());
-            let looks_at = computed.flat_map(|projected| columns_of(&projected.expr)).collect();
-            vec![Side { looks_at, holds: false, compares: false }]
-        } else if let Some(aggregate) = plan.downcast_ref::<AggregateExec>() {
-            let Some(grouped) = grouped(aggregate) else { return Ok(None) };
-            let all = 0..aggregate.input().schema().fields().len();
-            let looks_at = all.filter(|column| !grouped.contains(column)).collect();
-            vec![Side { looks_at, holds: true, compares: true }]
-        } else if sort_holds || window {
-            vec![Side { looks_at: uses(plan)?, holds: true, compares: false }]
-        } else if plan.is::<SortExec>()
-            || plan.is::<SortPreservingMergeExec>()
-            || plan.is::<CoalescePartitionsExec>()
-            || plan.is::<CooperativeExec>()
-            || plan.is::<RepartitionExec>()
-            || plan.is::<FilterExec>()
-            || plan.is::<GlobalLimitExec>()
-            || plan.is::<LocalLimitExec>()
-        {
-            vec![Side { looks_at: uses(plan)?, holds: false, compares: false }]
-        } else {
-            return Ok(None);
-        };
-        Ok(Some(Self { sides }))
-    }
+/// The inputs of `plan`; none of an operator that may look at anything.
+fn sides(plan: &dyn ExecutionPlan) -> Result<Vec<Side>> {
+    let sort_holds = plan.downcast_ref::<SortExec>().is_some_and(|sort| sort.fetch().is_none());
+    let window = plan.is::<WindowAggExec>() || plan.is::<BoundedWindowAggExec>();
+    Ok(if let Some(join) = plan.downcast_ref::<HashJoinExec>() {
+        let mut sides = sides_of(join.filter());
+        for (left, right) in join.on() {
+            sides[0].looks_at.extend(columns_of(left));
+            sides[1].looks_at.extend(columns_of(right));
+        }
+        sides
+    } else if let Some(join) = plan.downcast_ref::<NestedLoopJoinExec>() {
+        sides_of(join.filter())
+    } else if plan.is::<CrossJoinExec>() {
+        sides_of(None)
+    } else if let Some(projection) = plan.downcast_ref::<ProjectionExec>() {
+        let computed = projection.expr().iter().filter(|projected| !projected.expr.is::<Column>());
+        let looks_at = computed.flat_map(|projected| columns_of(&projected.expr)).collect();
+        vec![Side { looks_at, holds: false, compares: false }]
+    } else if let Some(aggregate) = plan.downcast_ref::<AggregateExec>() {
+        let Some(grouped) = grouped(aggregate) else { return Ok(Vec::new()) };
+        let all = 0..aggregate.input().schema().fields().len();
+        let looks_at = all.filter(|column| !grouped.contains(column)).collect();
+        vec![Side { looks_at, holds: true, compares: true }]
+    } else if sort_holds || window {
+        vec![Side { looks_at: uses(plan)?, holds: true, compares: false }]
+    } else if plan.is::<SortExec>()
+        || plan.is::<SortPreservingMergeExec>()
+        || plan.is::<CoalescePartitionsExec>()
+        || plan.is::<CooperativeExec>()
+        || plan.is::<RepartitionExec>()
+        || plan.is::<FilterExec>()
+        || plan.is::<GlobalLimitExec>()
+        || plan.is::<LocalLimitExec>()
+    {
+        vec![Side { looks_at: uses(plan)?, holds: false, compares: false }]
+    } else {
+        Vec::new()
+    })
 }
 
 /// The two sides of a join, the first of which is held.

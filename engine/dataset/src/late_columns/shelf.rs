@@ -3,10 +3,11 @@
 //! A list is its length (`u32`), whether some of its values are null (`u8`), then if so a byte for each value (1 where there
 //! is one), and the values as they lie in memory. Its address is the file's number and the place in the file.
 
+use crate::lists::{elements, elements_of};
 use arrow::{
     array::{
-        Array, ArrayData, ArrayDataBuilder, ArrayRef, AsArray, BooleanBufferBuilder, NullBufferBuilder,
-        UInt64Array, make_array,
+        Array, ArrayDataBuilder, ArrayRef, AsArray, BooleanBufferBuilder, NullBufferBuilder, UInt64Array,
+        make_array,
     },
     buffer::MutableBuffer,
     datatypes::{DataType, Field, UInt64Type},
@@ -24,7 +25,6 @@ use std::{
     fmt,
     fs::File,
     io::Write,
-    ops::Range,
     os::unix::fs::FileExt,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
@@ -134,14 +134,15 @@ pub(super) struct ShelfWriter {
 impl ShelfWriter {
     /// Appends the lists of a column; gives their addresses, null for null. All can be read when this is back.
     pub fn put(&mut self, lists: &dyn Array) -> Result<UInt64Array> {
-        let (values, ranges) = parts(lists)?;
+        let values = elements(lists)?.to_data();
         let width = value_width(lists.data_type()).unwrap_or_default();
         let all = &values.buffers()[0].as_slice()[values.offset() * width..];
         self.bytes.clear();
         // Held until all is written: whoever is given an address may read it at once.
         let mut known = self.known.as_deref().map(lock);
         let mut addresses = UInt64Array::builder(lists.len());
-        for (row, range) in ranges.enumerate() {
+        for row in 0..lists.len() {
+            let range = elements_of(lists, row)?;
             if lists.is_null(row) {
                 addresses.append_null();
                 continue;
@@ -184,31 +185,6 @@ impl ShelfWriter {
         self.written += self.bytes.len() as u64;
         Ok(addresses.finish())
     }
-}
-
-/// The values of all lists, and which of them are of each.
-type Parts<'a> = (ArrayData, Box<dyn Iterator<Item = Range<usize>> + 'a>);
-
-fn parts(lists: &dyn Array) -> Result<Parts<'_>> {
-    Ok(match lists.data_type() {
-        DataType::FixedSizeList(..) => {
-            let lists = lists.as_fixed_size_list();
-            let length = usize::try_from(lists.value_length()).unwrap_or_default();
-            let ranges = (0..lists.len()).map(move |row| row * length..(row + 1) * length);
-            (lists.values().to_data(), Box::new(ranges))
-        }
-        DataType::List(_) => {
-            let lists = lists.as_list::<i32>();
-            let ranges = lists.offsets().windows(2).map(|at| at[0] as usize..at[1] as usize);
-            (lists.values().to_data(), Box::new(ranges))
-        }
-        DataType::LargeList(_) => {
-            let lists = lists.as_list::<i64>();
-            let ranges = lists.offsets().windows(2).map(|at| at[0] as usize..at[1] as usize);
-            (lists.values().to_data(), Box::new(ranges))
-        }
-        other => return Err(DataFusionError::Internal(format!("{other} cannot be put aside"))),
-    })
 }
 
 /// The lists of `field` at `addresses`, as they were put aside.
